@@ -1,0 +1,47 @@
+"""MaxMatch: semi-supervised image classification with worst-case consistency. Many pictures, few labels.
+
+The public names are loaded when they are first used, so that `import maxmatch` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from maxmatch.data.datasets import Images, from_arrays
+    from maxmatch.evaluate.classifier import Classifier, load
+    from maxmatch.methods.fixmatch import FixMatch
+    from maxmatch.methods.maxmatch import MaxMatch
+    from maxmatch.methods.supervised import Supervised
+    from maxmatch.train.loop import fit
+    from maxmatch.train.recipe import Recipe
+    from maxmatch.train.recipes import compose
+
+_PLACES = {
+    "Classifier": "evaluate.classifier",
+    "FixMatch": "methods.fixmatch",
+    "Images": "data.datasets",
+    "MaxMatch": "methods.maxmatch",
+    "Recipe": "train.recipe",
+    "Supervised": "methods.supervised",
+    "compose": "train.recipes",
+    "fit": "train.loop",
+    "from_arrays": "data.datasets",
+    "load": "evaluate.classifier",
+}
+__all__ = [
+    "Classifier", "FixMatch", "Images", "MaxMatch", "Recipe", "Supervised", "compose", "fit", "from_arrays", "load",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PLACES:
+        return getattr(importlib.import_module(f"maxmatch.{_PLACES[name]}"), name)
+    raise AttributeError(f"module 'maxmatch' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,304 @@
+"""The command line. Nothing heavy is imported until a command needs it, so that help answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from maxmatch import __version__
+from maxmatch.errors import UsageError, UserError, unknown
+from maxmatch.methods import METHODS
+from maxmatch.settings import parse_assignment
+
+app = typer.Typer(
+    name="maxmatch",
+    help="Semi-supervised image classification with worst-case consistency: many pictures, few labels.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    epilog="Begin with: maxmatch demo",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command; every error is one line on standard error, and the exit code says which kind it was."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command: 0, 1 an error, 2 wrong words, 130 and 143 a signal."""
+    import click
+
+    try:
+        outcome = typer.main.get_command(app).main(arguments, prog_name="maxmatch", standalone_mode=False)
+    except UserError as error:
+        return _fail(str(error), error.code)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message(), file=sys.stderr)
+        return 2
+    except click.UsageError as error:
+        return _fail(f"{error.format_message()} (type maxmatch {' '.join(arguments[:1])} --help)", 2)
+    except click.ClickException as error:
+        return _fail(error.format_message(), error.exit_code)
+    except (KeyboardInterrupt, click.Abort):
+        return _fail("stopped", 130)
+    except OSError as error:
+        return _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
+    return outcome if isinstance(outcome, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"maxmatch: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"maxmatch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Semi-supervised image classification with worst-case consistency: many pictures, few labels."""
+
+
+def _complete(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
+    return lambda typed: [name for name in names() if name.startswith(typed)]
+
+
+Data = Annotated[str | None, typer.Argument(help="A data set and its number of labels: digits@20, digits@10%.", show_default=False)]
+MethodName = Annotated[
+    str | None,
+    typer.Option("--method", help="What is minimised: see maxmatch methods.", autocompletion=_complete(lambda: list(METHODS))),
+]
+K = Annotated[str | None, typer.Option("--k", help="Strong views an image: 3, or 1,2,3, or 1:.5,2:.3,3:.2.")]
+Over = Annotated[
+    str | None,
+    typer.Option(
+        "--over", help="worst, mean, best, soft:TAU or fraction:Q of the K losses.",
+        autocompletion=_complete(lambda: ["worst", "mean", "best", "soft", "fraction"]),
+    ),
+]  # fmt: skip
+Strategy = Annotated[
+    str | None,
+    typer.Option("--strategy", help="auto, joint or select.", autocompletion=_complete(lambda: ["auto", "joint", "select"])),
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", help="auto, cpu, cuda or mps.", autocompletion=_complete(lambda: ["auto", "cpu", "cuda", "mps"])),
+]
+Config = Annotated[str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="section.field=value; repeats. Sections: data augment net method train evaluate."),
+]
+
+
+@app.command()
+def demo(
+    out: Annotated[Path | None, typer.Option("--out", help="Where the runs go. Default: runs/demo, or the next free name.")] = None,
+    labels: Annotated[int, typer.Option("--labels", help="How many digits have a label.")] = 20,
+    seed: Annotated[int, typer.Option("--seed")] = 1,
+    steps: Annotated[int | None, typer.Option("--steps", help="Fewer for a quick look.")] = None,
+) -> None:
+    """Train supervised, FixMatch and MaxMatch on handwritten digits, 20 labels: about two minutes on two cores."""
+    from maxmatch.demo import run_demo
+
+    run_demo(out, labels, seed, steps)
+
+
+@app.command()
+def train(
+    data: Data = None,
+    method: MethodName = None,
+    k: K = None,
+    over: Over = None,
+    strategy: Strategy = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="How many steps.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of weights, order and views.")] = None,
+    fold: Annotated[int | None, typer.Option("--fold", help="Which labelled set. Default: the seed.")] = None,
+    device: Device = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA-METHOD-SEED.")] = None,
+    init: Annotated[Path | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
+    config: Config = None,
+    sets: Sets = None,
+) -> None:
+    """Train a classifier: maxmatch train digits@40 --method maxmatch --k 3 --out runs/a"""
+    started = _process_start()
+    given = _given(data, sets, method=method, k=k, over=over, strategy=strategy,
+                   steps=steps, seed=seed, fold=fold, device=device)  # fmt: skip
+    from maxmatch.train.loop import finished_result, fit
+    from maxmatch.train.recipes import compose
+
+    if resume:
+        if out is None or init is not None or force:
+            raise UsageError("--resume goes with --out RUN alone: type maxmatch train --resume --out runs/a")
+        from maxmatch.train.resume import resumed_recipe
+
+        recipe = resumed_recipe(out, given, config)
+        finished = finished_result(out, recipe)
+        if finished is not None:
+            print(f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}", file=sys.stderr)
+            _print_result(out, finished)
+            return
+        _print_result(out, fit(recipe, out, resume=True, started=started))
+        return
+    if data is None and config is None:
+        raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
+    recipe = compose(config=config, given=given)
+    if out is None:
+        name = given.get("method", {}).get("name", "maxmatch")
+        out = Path("runs") / f"{recipe.data.name}@{recipe.data.labels}-{name}-{recipe.train.seed}"
+    _print_result(out, fit(recipe, out, force=force, init=init, started=started))
+
+
+@app.command()
+def preview(
+    data: Data = "digits",
+    out: Annotated[Path, typer.Option("--out", help="The picture to write.")] = Path("preview.png"),
+    k: Annotated[int, typer.Option("--k", help="Strong views an image.", min=1, max=16)] = 5,
+    images: Annotated[int, typer.Option("--images", help="How many images.", min=1, max=64)] = 8,
+    seed: Annotated[int, typer.Option("--seed")] = 1,
+    config: Config = None,
+    sets: Sets = None,
+) -> None:
+    """Draw a sheet of weak and strong views, each named, to see what training will see."""
+    from maxmatch.data.datasets import load
+    from maxmatch.evaluate.sheet import draw_sheet
+    from maxmatch.train.batches import make_views
+    from maxmatch.train.recipes import compose
+
+    recipe = compose(config=config, given=_given(data, sets))
+    draw_sheet(load(recipe.data.name).x, make_views(recipe.augment), k, images, seed).save(out)
+    print(out)
+
+
+@app.command()
+def evaluate(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
+    k: Annotated[int | None, typer.Option("--k", help="Strong views an image for the robust errors.", min=1)] = None,
+    device: Annotated[str, typer.Option("--device")] = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Error, top-5 error, robust errors and the confusion matrix of a run on its test set."""
+    from maxmatch.train.judge import judge
+
+    found = judge(run_folder, k, device)
+    if as_json:
+        print(json.dumps(found))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("truth \\ predicted", *found["classes"], "error %", title=f"{run_folder}: confusion matrix")
+    for name, row in zip(found["classes"], found["confusion"], strict=True):
+        right = row[found["classes"].index(name)]
+        table.add_row(name, *map(str, row), f"{100 * (1 - right / sum(row)):.1f}" if sum(row) else "-")
+    console = Console()
+    console.print(table)
+    for key in ("error", "top5_error", "robust_error", "robust_error_paper"):
+        console.print(f"{key:<20}{found[key]:.2f} %" if found[key] is not None else f"{key:<20}-", highlight=False)
+
+
+@app.command()
+def predict(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The pictures to label.")],
+    out: Annotated[Path | None, typer.Option("--out", help="The CSV to write. Default: standard output.")] = None,
+    device: Annotated[str, typer.Option("--device")] = "cpu",
+) -> None:
+    """Label the pictures of a folder: CSV of path, label and confidence, one row per readable file."""
+    from maxmatch.evaluate.label import label_folder
+
+    bad = label_folder(run_folder, folder, out, device)
+    for line in bad:
+        print(f"maxmatch: {line}: left out", file=sys.stderr)
+
+
+@app.command()
+def methods() -> None:
+    """List the methods, their options and defaults."""
+    import dataclasses
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from maxmatch.methods import method_class
+    from maxmatch.settings import plain
+
+    table = Table("method", "what it does", "options", show_lines=True)
+    for name in METHODS:
+        cls = method_class(name)
+        options = ", ".join(f"{f.name}={plain(f.default)}" for f in dataclasses.fields(cls))
+        table.add_row(name, (cls.__doc__ or "").splitlines()[0], options)
+    Console().print(table)
+
+
+FLAGS = {
+    "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
+    "steps": ("train", "steps"), "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
+}  # fmt: skip
+
+
+def _given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, dict[str, Any]]:
+    """What was typed, as two levels of plain values. One setting given twice with different values is an error."""
+    typed: list[tuple[str, str, Any]] = [parse_assignment(text) for text in sets or []]
+    typed += [(*FLAGS[name], value) for name, value in flags.items() if value is not None]
+    if data is not None:
+        typed += _parse_data(data)
+    given: dict[str, dict[str, Any]] = {}
+    for section, name, value in typed:
+        if (section, name) == ("method", "name"):
+            value = str(value).replace("_", "-").lower() if ":" not in str(value) else value
+        held = given.setdefault(section, {}).setdefault(name, value)
+        if str(held) != str(value):
+            raise UsageError(f"{section}.{name} is given twice, as {held} and as {value}: give it once")
+    return given
+
+
+def _parse_data(text: str) -> list[tuple[str, str, Any]]:
+    """`name[@labels]`."""
+    if "/" in text or text.startswith(".") or Path(text).exists():
+        raise UsageError(f"{text}: training on a folder of your own is not there yet; type a data set, digits@40")
+    name, at, labels = text.partition("@")
+    from maxmatch.data import DATASETS
+
+    if name not in DATASETS:
+        raise UsageError(unknown("data set", name, DATASETS))
+    if at and not labels:
+        raise UsageError(f"{text}: a number of labels is wanted behind the @; type {name}@40")
+    return [("data", "name", name), *([("data", "labels", labels)] if at else [])]
+
+
+def _print_result(out: Path, result: dict[str, Any]) -> None:
+    """The result as one JSON line on standard output, and what to type next on standard error."""
+    print(json.dumps(result))
+    error = result["error"]["last"]
+    told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
+    print(f"{told}; {result['seconds']:.0f} s. Next: maxmatch evaluate {out}", file=sys.stderr)
+
+
+def _process_start() -> float:
+    """When this process began, as time.time() counts; now, where the system does not say."""
+    try:
+        with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:
+            import os
+
+            ticks = int(stat.read().rpartition(")")[2].split()[19])
+            return time.time() - (float(uptime.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return time.time()

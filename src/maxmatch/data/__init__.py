@@ -1,0 +1,4 @@
+"""WHICH images: data sets by name, your own pictures, who is labelled, and what every step draws."""
+
+# The names alone, so that the command line can check and complete them without importing torch; datasets.py loads them.
+DATASETS = ("digits",)

@@ -1,0 +1,120 @@
+"""Data sets by name, and arrays of your own: all become one `Images` of uint8 tensors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from maxmatch.errors import UsageError, unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """A pool of training images (N, C, H, W) uint8 with labels (N,), -1 where unknown, and perhaps a test set."""
+
+    name: str
+    classes: tuple[str, ...]
+    x: Tensor
+    y: Tensor
+    test_x: Tensor | None = None
+    test_y: Tensor | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)"""
+        _, channels, height, width = self.x.shape
+        return channels, height, width
+
+    def sha256(self) -> str:
+        """The digest of the training pixels and labels, by which a saved split knows its data."""
+        digest = hashlib.sha256()
+        for tensor in (self.x, self.y):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        return digest.hexdigest()
+
+
+def load(name: str) -> Images:
+    """A data set by its name.
+
+    >>> load("digits").shape
+    (1, 8, 8)
+    """
+    if name not in LOADERS:
+        raise UsageError(unknown("data set", name, LOADERS))
+    return LOADERS[name]()
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    test_x: Any = None,
+    test_y: Any = None,
+    *,
+    classes: Sequence[str] | None = None,
+    name: str = "arrays",
+) -> Images:
+    """Images from arrays or tensors: uint8, (N, H, W), (N, H, W, C) or (N, C, H, W); labels 0..C-1, -1 is unlabelled.
+
+    >>> images = from_arrays(np.zeros((4, 8, 8), np.uint8), [0, 1, -1, -1])
+    >>> images.shape, images.classes
+    ((1, 8, 8), ('0', '1'))
+    """
+    labels = torch.as_tensor(np.asarray(y), dtype=torch.int64)
+    pixels = as_pixels(x)
+    if len(labels) != len(pixels):
+        raise UsageError(f"{len(pixels)} images but {len(labels)} labels: one label an image, -1 where unknown")
+    if len(labels) == 0 or labels.max() < 0:
+        raise UsageError("no image has a label: give at least one image of each class a label of 0 or more")
+    if (test_x is None) != (test_y is None):
+        raise UsageError("a test set needs both test_x and test_y")
+    names = tuple(classes) if classes is not None else tuple(map(str, range(int(labels.max()) + 1)))
+    if int(labels.max()) >= len(names) or int(labels.min()) < -1:
+        raise UsageError(f"labels run from {int(labels.min())} to {int(labels.max())}: 0 to {len(names) - 1}, or -1")
+    if test_x is None:
+        return Images(name, names, pixels, labels)
+    test_pixels, test_labels = as_pixels(test_x), torch.as_tensor(np.asarray(test_y), dtype=torch.int64)
+    if test_pixels.shape[1:] != pixels.shape[1:] or len(test_pixels) != len(test_labels):
+        raise UsageError(
+            f"test images {tuple(test_pixels.shape)} with {len(test_labels)} labels: "
+            f"each must be {tuple(pixels.shape[1:])} like the training images, with one label"
+        )
+    return Images(name, names, pixels, labels, test_pixels, test_labels)
+
+
+def as_pixels(x: Any) -> Tensor:
+    """uint8 images in any of the accepted layouts as (N, C, H, W)."""
+    pixels = x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(x))
+    if pixels.dtype != torch.uint8:
+        raise UsageError(f"images of {pixels.dtype}: uint8 from 0 to 255 is wanted; (255 * x).astype('uint8') if x is 0..1")
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    if pixels.ndim == 4 and pixels.shape[1] not in (1, 3) and pixels.shape[3] in (1, 3):
+        pixels = pixels.permute(0, 3, 1, 2)
+    if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or min(pixels.shape[2:]) < 8:
+        raise UsageError(f"images of shape {tuple(pixels.shape)}: (N, H, W), (N, H, W, C) or (N, C, H, W), from 8x8 up")
+    return pixels.contiguous()
+
+
+def _digits() -> Images:
+    """scikit-learn's 1,797 handwritten digits, 8x8 grey; every third image, class by class, is the test set."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    labels = digits.target.astype(np.int64)
+    test = np.zeros(len(labels), bool)
+    for label in range(10):
+        test[np.flatnonzero(labels == label)[::3]] = True
+    classes = tuple("0123456789")
+    return from_arrays(
+        pixels[~test], labels[~test], pixels[test], labels[test], classes=classes, name="digits"
+    )
+
+
+LOADERS: dict[str, Callable[[], Images]] = {"digits": _digits}

@@ -1,0 +1,84 @@
+"""`maxmatch demo`: supervised, FixMatch and MaxMatch on the same few labelled digits, with LabelSpreading beside them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from maxmatch.data.datasets import Images, load
+from maxmatch.data.split import Split, make_split
+from maxmatch.evaluate.errors import error_rate
+from maxmatch.evaluate.robust import robust_errors
+from maxmatch.train.batches import make_views
+from maxmatch.train.loop import fit
+from maxmatch.train.recipe import Recipe
+from maxmatch.train.recipes import compose
+
+METHODS = ("supervised", "fixmatch", "maxmatch")
+
+
+def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> None:
+    """Train all three on one split, print one table, and say what to type next."""
+    folder = out or _free_folder(Path("runs/demo"))
+    recipes = {name: _recipe(name, labels, seed, steps) for name in METHODS}
+    images = load("digits")
+    split = make_split(images.y, labels, seed)
+    rows = [("label spreading (scikit-learn)", *label_spreading(images, split, recipes["maxmatch"]))]
+    for name, recipe in recipes.items():
+        result = fit(recipe, folder / name)
+        rows.append((name, result["error"]["last"], result["robust_error"], result["seconds"]))
+    table = Table("method", "error %", "robust error %", "seconds", title=f"digits, {labels} of {len(images.y)} labelled, seed {seed}")
+    for name, error, robust, seconds in rows:
+        table.add_row(name, f"{error:.1f}", f"{robust:.1f}", f"{seconds:.0f}")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    console.print("robust error: the image or any of 3 strongly augmented views of it is misclassified")
+    console.print(f"next:  maxmatch evaluate {folder / 'maxmatch'}", markup=False)
+    console.print("       maxmatch preview digits", markup=False)
+    console.print(f"       maxmatch train digits@{labels} --method maxmatch --k 5", markup=False)
+
+
+def label_spreading(images: Images, split: Split, recipe: Recipe) -> tuple[float, float, float]:
+    """(error, robust error, seconds) of scikit-learn's LabelSpreading on the pixels of the same split."""
+    from sklearn.semi_supervised import LabelSpreading
+
+    assert images.test_x is not None
+    assert images.test_y is not None
+    begun = time.perf_counter()
+    shown = np.full(len(images.y), -1)
+    shown[split.labelled] = images.y.numpy()[split.labelled]
+    model: Any = LabelSpreading().fit(_flat(images.x), shown)
+
+    def predict(x: Tensor) -> Tensor:
+        return torch.from_numpy(np.asarray(model.predict(_flat(x))))
+
+    scores = torch.nn.functional.one_hot(predict(images.test_x), len(images.classes)).float()
+    robust = robust_errors(
+        predict, images.test_x, images.test_y, make_views(recipe.augment), recipe.evaluate.robust_views, recipe.train.seed
+    )
+    return error_rate(scores, images.test_y), robust.robust_error, time.perf_counter() - begun
+
+
+def _recipe(method: str, labels: int, seed: int, steps: int | None) -> Recipe:
+    train = {"seed": seed, **({} if steps is None else {"steps": steps})}
+    return compose("digits", method, given={"data": {"labels": labels}, "train": train})
+
+
+def _flat(x: Tensor) -> np.ndarray:
+    return x.flatten(1).numpy() / 255
+
+
+def _free_folder(wanted: Path) -> Path:
+    """`wanted`, or `wanted`-2, -3, ...: a demo never overwrites another."""
+    number, folder = 1, wanted
+    while folder.exists():
+        number += 1
+        folder = wanted.with_name(f"{wanted.name}-{number}")
+    return folder

@@ -1,0 +1,38 @@
+"""The one exception users meet: a single line that names the value, the rule and what to type."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(Exception):
+    """Something only the user can mend; the command line prints it as one line and exits with `code`."""
+
+    code = 1
+
+
+class UsageError(UserError):
+    """The words typed are wrong: exit code 2."""
+
+    code = 2
+
+
+class Interrupted(UserError):
+    """A signal ended the run after its checkpoint was saved: exit code 128 + signal."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.code = 128 + signal_number
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """One line for a name that is not known, with the nearest right one or, failing that, all of them.
+
+    >>> unknown("method", "fixmach", ["fixmatch", "maxmatch"])
+    "unknown method 'fixmach': did you mean 'fixmatch'?"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(names)}"
+    return f"unknown {what} '{name}': {hint}"

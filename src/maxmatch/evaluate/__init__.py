@@ -1,0 +1,1 @@
+"""How good it is: error rates, robust risk over the K views, and a trained classifier to use."""

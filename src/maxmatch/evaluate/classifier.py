@@ -1,0 +1,61 @@
+"""A trained classifier to use: `maxmatch.load("runs/a")`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from maxmatch.data.datasets import as_pixels
+from maxmatch.data.folder import read_image
+from maxmatch.errors import UsageError
+from maxmatch.evaluate.errors import predict_logits
+from maxmatch.nets.model_file import load_model
+from maxmatch.nets.preprocess import Preprocessing
+
+
+class Classifier:
+    """A net with the names of its classes and the preprocessing it was trained with."""
+
+    def __init__(self, net: nn.Module, classes: tuple[str, ...], preprocessing: Preprocessing) -> None:
+        self.net, self.classes, self.preprocessing = net, classes, preprocessing
+
+    def predict_proba(self, images: Any) -> npt.NDArray[np.float64]:
+        """Probabilities (N, classes) of uint8 arrays of the trained size, or of image files of any size."""
+        logits = predict_logits(self.net, self.pixels(images), self.preprocessing)
+        return torch.softmax(logits.double(), -1).cpu().numpy()
+
+    def predict(self, images: Any) -> npt.NDArray[np.str_]:
+        """The name of the most likely class of each image."""
+        return np.array(self.classes)[self.predict_proba(images).argmax(-1)]
+
+    def pixels(self, images: Any) -> Tensor:
+        """Arrays or file paths as the (N, C, H, W) uint8 images that the net was trained on."""
+        if isinstance(images, str | Path):
+            images = [images]
+        if not isinstance(images, Tensor | np.ndarray) and isinstance(images, Iterable):
+            images = list(images)
+            if images and all(isinstance(item, str | Path) for item in images):
+                return torch.stack([read_image(Path(item), self.preprocessing.shape) for item in images])
+            images = np.asarray(images)
+        pixels = as_pixels(images)
+        if tuple(pixels.shape[1:]) != self.preprocessing.shape:
+            raise UsageError(
+                f"images of {tuple(pixels.shape[1:])}: this classifier takes {self.preprocessing.shape} "
+                "(channels, height, width); give file paths to have them fitted"
+            )
+        return pixels
+
+
+def load(run: str | Path, device: str = "cpu") -> Classifier:
+    """The classifier of a finished run folder."""
+    folder = Path(run)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: there is no such run folder; type maxmatch train ... --out {folder}")
+    net, info = load_model(folder / "model.safetensors")
+    return Classifier(net.to(device), info.classes, info.preprocessing)

@@ -1,0 +1,60 @@
+"""WHAT is minimised: one paper, one file, one frozen dataclass. `base.py` is the contract; a new method is one line here."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from maxmatch.errors import UsageError, unknown
+from maxmatch.settings import build, plain
+
+if TYPE_CHECKING:
+    from maxmatch.methods.base import Method
+
+METHODS = {
+    "supervised": "supervised:Supervised",
+    "fixmatch": "fixmatch:FixMatch",
+    "maxmatch": "maxmatch:MaxMatch",
+}
+
+
+def method_class(name: str) -> type[Method]:
+    """The class of a method by its name, or of your own by `package.module:Class`. Underscores may stand for dashes."""
+    word = name.replace("_", "-").lower()
+    if ":" in name:
+        module, attribute = name.split(":", 1)
+    elif word in METHODS:
+        module, attribute = METHODS[word].split(":")
+        module = f"maxmatch.methods.{module}"
+    else:
+        raise UsageError(unknown("method", name, METHODS))
+    try:
+        cls: type[Method] = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"method '{name}': {error}; it is read as package.module:Class") from None
+    return cls
+
+
+def make_method(values: Mapping[str, Any]) -> Method:
+    """A method from plain values, `name` and its options.
+
+    >>> make_method({"name": "maxmatch", "k": 5}).k
+    5
+    """
+    options = {key: value for key, value in values.items() if key != "name"}
+    return build(method_class(values["name"]), options, "method")
+
+
+def method_name(method: Method) -> str:
+    """The name `method_class` finds a method's class by."""
+    cls = type(method)
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, ours in METHODS.items() if place == f"maxmatch.methods.{ours}"), place)
+
+
+def method_values(method: Method) -> dict[str, Any]:
+    """The inverse of `make_method`: what JSON keeps of a method."""
+    options = {f.name: plain(getattr(method, f.name)) for f in dataclasses.fields(method)}
+    return {"name": method_name(method), **options}

@@ -1,0 +1,20 @@
+"""MaxMatch (Jiang et al., TPAMI 2022): learn from the strong view the model is most inconsistent on.
+
+    L = mean_i CE(f(weak(x_i)), y_i) + lambda mean_i 1[max p_i >= threshold] max_{j in [K]} CE(f(strong_j(u_i)), argmax p_i)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from maxmatch.methods.base import Views
+from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.methods.reduce import Reduction, Worst
+
+
+@dataclass(frozen=True)
+class MaxMatch(FixMatch):
+    """FixMatch, minimising the most inconsistent of K strong views (paper, eq. implement; Algorithm 1)."""
+
+    k: Views = 3
+    over: Reduction = Worst()

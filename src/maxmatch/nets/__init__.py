@@ -1,0 +1,23 @@
+"""The networks of the paper, the BatchNorm whose modes the loop controls, and the average that evaluates."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from maxmatch.errors import UsageError
+from maxmatch.nets.wide_resnet import WideResNet, shape_of
+
+
+def make_net(name: str, classes: int, channels: int, *, dropout: float = 0.0, momentum: float = 0.001) -> nn.Module:
+    """A net by name.
+
+    >>> sum(p.numel() for p in make_net("wrn-28-2", classes=10, channels=3).parameters())
+    1467610
+    """
+    shape = shape_of(name)
+    if shape is None:
+        raise UsageError(f"net.name = '{name}': type wrn-DEPTH-WIDTH, for example wrn-28-2, wrn-37-2 or wrn-10-2")
+    stages, blocks, width = shape
+    return WideResNet(
+        classes, channels, width=width, blocks=blocks, stages=stages, dropout=dropout, momentum=momentum
+    )

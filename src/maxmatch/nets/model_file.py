@@ -1,0 +1,93 @@
+"""model.safetensors: exactly the net's state_dict, with what it takes to rebuild the net as JSON metadata.
+
+Nothing is ever unpickled. safetensors refuses channels-last tensors, so weights are saved contiguous.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from maxmatch.errors import UserError
+from maxmatch.nets import make_net
+from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.preprocess import Preprocessing
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a weight file says of itself."""
+
+    classes: tuple[str, ...]
+    preprocessing: Preprocessing
+    net: Mapping[str, Any]  # the arguments of make_net: name, dropout, momentum
+
+
+def write_safely(path: Path, content: bytes) -> None:
+    """Write aside, sync, rename: a reader finds the old file or the new one, never half of one."""
+    aside = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(aside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+def save_model(path: Path, net: nn.Module, info: ModelInfo) -> None:
+    """Write the weights of `net` and how to rebuild it."""
+    metadata = {
+        "format_version": json.dumps(FORMAT_VERSION),
+        "classes": json.dumps(info.classes),
+        "preprocessing": json.dumps(asdict(info.preprocessing)),
+        "net": json.dumps(dict(info.net)),
+    }
+    write_safely(path, save(plain_tensors(net.state_dict()), metadata))
+
+
+def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
+    """Rebuild the net of a weight file, in eval mode on the CPU."""
+    tensors, metadata = read_tensors(path)
+    version = json.loads(metadata.get("format_version", "0"))
+    if version != FORMAT_VERSION:
+        raise UserError(f"{path} has format {version}, this version reads {FORMAT_VERSION}: train it again with maxmatch train")
+    info = ModelInfo(
+        tuple(json.loads(metadata["classes"])),
+        Preprocessing(**json.loads(metadata["preprocessing"])),
+        json.loads(metadata["net"]),
+    )
+    net = make_net(classes=len(info.classes), channels=info.preprocessing.channels, **info.net)
+    net.to(next(iter(tensors.values())).dtype).load_state_dict(tensors)
+    set_mode(net, "eval")
+    return net, info
+
+
+def plain_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Detached, contiguous, on the CPU: as safetensors wants them."""
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """All tensors of a safetensors file and its metadata, or one line that says why not."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            return {name: torch.as_tensor(file.get_tensor(name)) for name in file.keys()}, metadata  # noqa: SIM118
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing: the run did not finish; type maxmatch train --resume --out {path.parent}") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"{path} is damaged ({error}): train again, or restore the file") from None

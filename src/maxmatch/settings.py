@@ -1,0 +1,151 @@
+"""Settings are frozen dataclasses; this file reads them from JSON, TOML and the command line, strictly.
+
+A key that is not a field is refused with the nearest right name; a value of the wrong type is refused with the type
+that is wanted. Values with a short spelling of their own (`worst`, `1:.5,2:.5`) have a class with `parse` and `spell`, or
+a type `Annotated[..., parser]`, so that one spelling serves JSON, TOML and the command line alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from maxmatch.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
+    """Make the dataclass `cls` from plain values; `where` is the section's name, for the errors.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Wheel:
+    ...     spokes: int = 8
+    >>> build(Wheel, {"spokes": 12})
+    Wheel(spokes=12)
+    """
+    hints = field_types(cls)
+    prefix = f"{where}." if where else ""
+    for key in values:
+        if key not in hints:
+            raise UsageError(unknown("setting", f"{prefix}{key}", (f"{prefix}{name}" for name in hints)))
+    return cls(**{key: convert(hints[key], value, f"{prefix}{key}") for key, value in values.items()})
+
+
+def plain(value: Any) -> Any:
+    """The value as JSON knows it: the inverse of `build`, and of `convert` for one field."""
+    if hasattr(value, "spell"):
+        return value.spell()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+@functools.cache
+def field_types(cls: Any) -> dict[str, Any]:
+    """The fields of a dataclass with their types resolved."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}
+
+
+def parse_assignment(text: str) -> tuple[str, str, Any]:
+    """`section.field=value` of `--set`: the value is TOML, or a bare word.
+
+    >>> parse_assignment("train.lr=0.03")
+    ('train', 'lr', 0.03)
+    >>> parse_assignment("augment.policy=usb")
+    ('augment', 'policy', 'usb')
+    """
+    name, equals, value = text.partition("=")
+    section, dot, field = name.strip().partition(".")
+    if not (equals and dot and section and field):
+        raise UsageError(f"--set {text}: write it as section.field=value, for example --set train.lr=0.03")
+    return section, field, parse_value(value.strip())
+
+
+def parse_value(text: str) -> Any:
+    """A value typed on the command line: TOML where it is TOML, otherwise the word itself."""
+    try:
+        return tomllib.loads(f"v = {text}")["v"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def to_toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
+    """Two levels of plain values as TOML; what is None is left out, since TOML has no null."""
+    lines = []
+    for section, values in sections.items():
+        lines += [f"[{section}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None), ""]
+    return "\n".join(lines)
+
+
+def convert(hint: Any, value: Any, name: str) -> Any:
+    """`value` as the type `hint`, or one line that says what was wanted."""
+    if hasattr(hint, "parse"):
+        return hint.parse(value, name)
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return arguments[1](value, name)
+    if origin is Literal:
+        if value not in arguments:
+            if isinstance(value, str):
+                raise UsageError(unknown(f"value for {name}", value, map(str, arguments)))
+            raise _wrong(name, value, " or ".join(map(str, arguments)))
+        return value
+    if origin in (Union, types.UnionType):
+        return _convert_union(arguments, value, name)
+    if origin is tuple:
+        return _convert_tuple(arguments, value, name)
+    if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+        return build(typing.cast(type, hint), value, name)
+    return _convert_scalar(hint, value, name)
+
+
+def _convert_union(arguments: tuple[Any, ...], value: Any, name: str) -> Any:
+    if value is None and type(None) in arguments:
+        return None
+    reasons = []
+    for choice in arguments:
+        if choice is not type(None):
+            try:
+                return convert(choice, value, name)
+            except UsageError as error:
+                reasons.append(error)
+    raise reasons[0]
+
+
+def _convert_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> Any:
+    if isinstance(value, str):
+        value = [parse_value(word.strip()) for word in value.split(",") if word.strip()]
+    if not isinstance(value, list | tuple):
+        value = [value]
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        return tuple(convert(arguments[0], item, name) for item in value)
+    if len(value) != len(arguments):
+        raise _wrong(name, list(value), f"{len(arguments)} values")
+    return tuple(convert(kind, item, name) for kind, item in zip(arguments, value, strict=True))
+
+
+def _convert_scalar(hint: Any, value: Any, name: str) -> Any:
+    if hint is Any or (isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+    raise _wrong(name, value, words.get(hint, getattr(hint, "__name__", str(hint))))
+
+
+def _wrong(name: str, value: Any, wanted: str) -> UsageError:
+    return UsageError(f"{name} = {value!r}: {wanted} is wanted")

@@ -1,0 +1,1 @@
+"""WHEN: recipes, the one loop, its step, its checkpoints and its log."""

@@ -1,0 +1,102 @@
+"""Checkpoints: one safetensors file each, written aside, synced and renamed; the last two are kept.
+
+A file holds every tensor that a step changes and, as JSON metadata, the step, the evaluations so far and a digest of
+the tensors. Loading copies into the tensors that are there: nothing is reallocated, nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from maxmatch.errors import UserError
+from maxmatch.nets.model_file import plain_tensors, read_tensors, write_safely
+
+FORMAT_VERSION = 1
+KEPT = 2
+
+
+@dataclass
+class Progress:
+    """How far a run has come: what a checkpoint holds beside its tensors."""
+
+    step: int = 0  # steps done
+    seconds: float = 0.0  # in the loop
+    seconds_total: float = 0.0
+    errors: list[tuple[int, float]] = field(default_factory=list)  # (step, error) of every evaluation
+    last_log: dict[str, object] = field(default_factory=dict)
+
+
+def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Progress, recipe_sha256: str) -> Path:
+    """Write `folder`/STEP.safetensors and drop all but the last two."""
+    folder.mkdir(parents=True, exist_ok=True)
+    held = plain_tensors(tensors)
+    metadata = {
+        "format_version": json.dumps(FORMAT_VERSION),
+        "progress": json.dumps(asdict(progress)),
+        "recipe_sha256": recipe_sha256,
+        "sha256": _digest(held),
+    }
+    path = folder / f"{progress.step:09d}.safetensors"
+    write_safely(path, save(held, metadata))
+    for old in checkpoints(folder)[:-KEPT]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def restore_checkpoint(
+    folder: Path, tensors: Mapping[str, Tensor], warn: Callable[[str], None]
+) -> Progress | None:
+    """Copy the newest sound checkpoint into `tensors`; a damaged one is named and the one before it taken."""
+    found = checkpoints(folder)
+    for path in reversed(found):
+        try:
+            held, metadata = read_tensors(path)
+        except UserError as error:
+            warn(f"{error}".split(":")[0] + "; falling back to the checkpoint before it")
+            continue
+        version = json.loads(metadata.get("format_version", "0"))
+        if version != FORMAT_VERSION:
+            raise UserError(
+                f"{path} has format {version}, this version reads {FORMAT_VERSION}: "
+                "resume with the version that wrote it, or start anew with --force"
+            )
+        if metadata.get("sha256") != _digest(held):
+            warn(f"{path} is damaged (its checksum differs); falling back to the checkpoint before it")
+            continue
+        _copy_into(tensors, held, path)
+        progress = Progress(**json.loads(metadata["progress"]))
+        progress.errors = [(int(step), float(error)) for step, error in progress.errors]
+        return progress
+    if found:
+        raise UserError(f"no sound checkpoint is left in {folder}: start anew with --force")
+    return None
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """The checkpoints of a folder, oldest first."""
+    return sorted(folder.glob("[0-9]*.safetensors"))
+
+
+def _copy_into(tensors: Mapping[str, Tensor], held: Mapping[str, Tensor], path: Path) -> None:
+    if tensors.keys() != held.keys() or any(t.shape != held[name].shape for name, t in tensors.items()):
+        raise UserError(f"{path} belongs to another net or method than recipe.json says: start anew with --force")
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            tensor.copy_(held[name])
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

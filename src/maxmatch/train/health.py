@@ -1,0 +1,94 @@
+"""Health while training: what a step saw, summed on the device and read at each log.
+
+mask_rate is the share of unlabelled images whose pseudo-label is confident enough to be used; pseudo_label_accuracy
+the share of those that are right, where the truth is known; unlabeled_loss and unlabeled_loss_min the paper's U and
+U-min; view_wins how often each view decided; op_wins how often a view with that operation decided, over how often it
+stood for choice (1 / K if the operation makes no difference).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from maxmatch.augment.ops import OPS
+from maxmatch.methods.base import Losses, Seen
+
+
+class Health:
+    """Sums over the steps since the last `read`. They are tensors of fixed shape, saved in the checkpoint."""
+
+    def __init__(self, terms: tuple[str, ...], views: int, device: torch.device) -> None:
+        self.terms = terms
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
+
+        self.sums = {
+            "steps": zeros(),
+            "terms": zeros(len(terms)),
+            "losses": zeros(2),  # unlabeled_loss, unlabeled_loss_min
+            "kept": zeros(),
+            "known": zeros(2),  # kept images whose truth is known, and those of them that are right
+            "view_wins": zeros(max(views, 1)),
+            "op_seen": zeros(len(OPS)),
+            "op_wins": zeros(len(OPS)),
+        }
+        self.first_bad = torch.full((len(terms),), -1, dtype=torch.int64, device=device)
+        self._ops = torch.arange(len(OPS), device=device)
+
+    def guard(self, losses: Losses, step: Tensor) -> Tensor:
+        """Note the first step at which a term was not finite; returns 1.0 where the update must be skipped, else 0.0."""
+        bad = ~torch.stack([losses.terms[name].detach() for name in self.terms]).isfinite()
+        self.first_bad.copy_(torch.where(bad & (self.first_bad < 0), step, self.first_bad))
+        return bad.any().float()
+
+    def failure(self) -> tuple[str, int] | None:
+        """(term, step) of the first non-finite loss, if there was one. Waits for the device."""
+        found = [(step, name) for name, step in zip(self.terms, self.first_bad.tolist(), strict=True) if step >= 0]
+        return (min(found)[1], min(found)[0]) if found else None
+
+    @torch.no_grad()
+    def add(self, losses: Losses, op: Tensor, truth: Tensor) -> None:
+        """Take in one step: its losses, the operations (K, B, N) of its views, the truth (B,), -1 where unknown."""
+        self.sums["steps"] += 1
+        self.sums["terms"] += torch.stack([losses.terms[name].detach() for name in self.terms])
+        if losses.seen is not None:
+            self._add_seen(losses.seen, op, truth)
+
+    def _add_seen(self, seen: Seen, op: Tensor, truth: Tensor) -> None:
+        keep = seen.keep.to(seen.per_view.dtype)
+        best_case = (keep * seen.per_view.amin(0)).mean()
+        self.sums["losses"] += torch.stack([seen.unlabeled_loss, best_case])
+        self.sums["kept"] += keep.mean()
+        label = seen.target if seen.target.ndim == 1 else seen.target.argmax(-1)
+        known = (truth >= 0) & (seen.keep > 0)
+        self.sums["known"] += torch.stack([known.sum(), (known & (label == truth)).sum()])
+        views = torch.arange(len(op), device=op.device)
+        kept = seen.keep > 0
+        self.sums["view_wins"][: len(op)] += ((seen.winner == views[:, None]) & kept).sum(1)
+        used = (op[..., None] == self._ops).any(2) & kept[:, None]  # (K, B, ops): this view has this operation
+        won = used[seen.winner, torch.arange(len(kept), device=op.device)]  # (B, ops)
+        self.sums["op_seen"] += used.sum((0, 1))
+        self.sums["op_wins"] += won.sum(0)
+
+    def read(self) -> dict[str, Any]:
+        """The figures of the steps since the last read, as plain numbers; the sums start again at zero."""
+        sums = {name: value.tolist() for name, value in self.sums.items()}
+        for value in self.sums.values():
+            value.zero_()
+        steps = max(sums["steps"], 1)
+        figures: dict[str, Any] = {f"{n}_loss": v / steps for n, v in zip(self.terms, sums["terms"], strict=True)}
+        if "unlabeled" not in self.terms:
+            return figures
+        figures["unlabeled_term"] = figures["unlabeled_loss"]
+        figures["unlabeled_loss"], figures["unlabeled_loss_min"] = (value / steps for value in sums["losses"])
+        figures["mask_rate"] = sums["kept"] / steps
+        figures["pseudo_label_accuracy"] = sums["known"][1] / sums["known"][0] if sums["known"][0] else None
+        total = sum(sums["view_wins"])
+        figures["view_wins"] = [wins / total for wins in sums["view_wins"]] if total else None
+        seen_won = zip(OPS, sums["op_seen"], sums["op_wins"], strict=True)
+        figures["op_wins"] = {name: won / seen for name, seen, won in seen_won if seen}
+        return figures

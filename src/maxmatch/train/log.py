@@ -1,0 +1,84 @@
+"""metrics.jsonl and what the terminal shows: data goes to files, words to standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Metrics:
+    """Appends one JSON object a line. Opened at a step, it first drops what lies behind that step or is torn."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        kept = [line for line in _lines(path) if _step_of(line) <= step] if step else []
+        path.write_text("".join(f"{line}\n" for line in kept))
+        self._file = open(path, "a", buffering=1)  # noqa: SIM115
+
+    def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All sound lines of a metrics.jsonl."""
+    return [json.loads(line) for line in _lines(path) if _step_of(line) >= 0]
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def _step_of(line: str) -> float:
+    try:
+        return float(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return float("inf")
+
+
+class Screen:
+    """A progress bar on a terminal; elsewhere a line at each evaluation. `quiet` shows warnings alone."""
+
+    def __init__(self, title: str, steps: int, quiet: bool = False) -> None:
+        self.console = Console(stderr=True)
+        self.title, self.steps, self.quiet = title, steps, quiet
+        self._bar: Progress | None = None
+        if self.console.is_terminal and not quiet:
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
+                TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+                console=self.console, transient=True,
+            )  # fmt: skip
+            self._task = self._bar.add_task(title, total=steps, note="")
+
+    def __enter__(self) -> Screen:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def advance(self, step: int) -> None:
+        if self._bar:
+            self._bar.update(self._task, completed=step)
+
+    def note(self, step: int, text: str) -> None:
+        """The latest figures."""
+        if self._bar:
+            self._bar.update(self._task, completed=step, note=text)
+        elif not self.quiet:
+            print(f"{self.title} {step}/{self.steps} {text}", file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """A line that stays."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -1,0 +1,208 @@
+"""A recipe is every setting of a run, typed: six frozen sections that JSON, TOML and the command line read and write.
+
+`recipe.json` in a run folder is complete: it rebuilds the run. Values `auto` are settled by `resolve` before anything
+else happens, so what is saved is what was used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from maxmatch.data.split import Protocol
+from maxmatch.errors import UsageError, unknown
+from maxmatch.methods import make_method, method_values
+from maxmatch.methods.base import Method
+from maxmatch.methods.maxmatch import MaxMatch
+from maxmatch.settings import build, field_types, plain, to_toml
+from maxmatch.train.schedule import Schedule
+
+Auto = Literal["auto"]
+Device = Literal["auto", "cpu", "cuda", "mps"]
+
+
+def parse_labels(value: Any, name: str = "data.labels") -> int | str:
+    """A number of labels, a share of the images such as `10%`, or `all`."""
+    text = str(value).strip()
+    if text == "all" or (text.endswith("%") and _is_share(text[:-1])):
+        return text
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    raise UsageError(f"{name} = {value!r}: type a number of labels such as 250, a share such as 10%, or all")
+
+
+def _is_share(text: str) -> bool:
+    try:
+        return 0 < float(text) <= 100
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    name: str = "digits"
+    labels: Annotated[int | str, parse_labels] = 20
+    protocol: Protocol = "balanced"
+    exclude_labelled: bool = False  # True: the unlabelled pool leaves the labelled images out
+
+
+@dataclass(frozen=True)
+class AugmentSettings:
+    policy: str = "fixmatch"  # a preset of augment.policy; None below keeps the preset's own value
+    n: int | None = None
+    p: float | None = None
+    levels: tuple[int, int] | None = None
+    ops: tuple[str, ...] | None = None
+    cutout: int | None = None  # pixels, 0 for none
+    flip: bool = True
+    shift: float = 0.125  # of the side, reflected
+    shared_crop: bool = False  # True: the K strong views start from one weak crop, the literal reading of the paper
+
+
+@dataclass(frozen=True)
+class NetSettings:
+    name: str = "wrn-28-2"
+    dropout: float = 0.0
+    batchnorm_momentum: float | Auto = 0.001  # auto: a horizon of 5 % of the steps, for short runs
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    steps: int = 2**20
+    batch: int = 64  # labelled images a step
+    ratio: int = 7  # unlabelled images for each
+    lr: float = 0.03
+    momentum: float = 0.9
+    nesterov: bool = True
+    weight_decay: float = 5e-4  # on convolution and linear weights, never on biases or BatchNorm
+    schedule: Schedule = "cosine-7/16"
+    warmup: int = 0
+    ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
+    precision: Literal["float64", "float32", "bf16"] = "float32"
+    step: Literal["auto", "eager"] = "auto"
+    seed: int = 1
+    fold: int | Auto = "auto"  # which labelled set; auto: the seed
+    device: Device = "auto"
+    threads: int | Auto = "auto"  # of the CPU; set again on resume, since sums depend on it
+    checkpoint_every: int = 1024
+    evaluate_every: int = 1024
+    log_every: int = 128
+
+
+@dataclass(frozen=True)
+class EvaluateSettings:
+    batch: int = 512
+    robust_views: int = 3  # K of robust_error
+
+
+@dataclass(frozen=True)
+class Recipe:
+    data: DataSettings = field(default_factory=DataSettings)
+    augment: AugmentSettings = field(default_factory=AugmentSettings)
+    net: NetSettings = field(default_factory=NetSettings)
+    method: Method = field(default_factory=MaxMatch)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> Recipe:
+        """Read plain values; unknown sections and fields are refused by name."""
+        sections = field_types(Recipe)
+        for name, section in values.items():
+            if name not in sections:
+                raise UsageError(unknown("section", name, sections))
+            if not isinstance(section, Mapping):
+                raise UsageError(f"{name} = {section!r}: a section of settings is wanted, for example [{name}]")
+        made = {
+            name: make_method(section) if name == "method" else build(sections[name], section, name)
+            for name, section in values.items()
+        }
+        return Recipe(**made)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        sections = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        return {name: method_values(s) if name == "method" else plain(s) for name, s in sections.items()}
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2) + "\n"
+
+    def to_toml(self) -> str:
+        return to_toml(self.to_dict())
+
+    def sha256(self) -> str:
+        return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
+
+
+def read_values(path: Path) -> dict[str, Any]:
+    """The plain values of a recipe file, JSON or TOML by its ending."""
+    try:
+        text = path.read_text()
+        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}; give a recipe file in TOML or JSON") from None
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is not a recipe: {error}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"{path} is not a recipe: sections such as [train] are wanted")
+    return values
+
+
+def horizon_decay(steps: int, share: float = 0.05) -> float:
+    """The decay whose horizon is `share` of the steps: .999 over a few hundred would still hold the initial weights."""
+    return 1 - 1 / max(2.0, share * steps)
+
+
+def resolve(recipe: Recipe, *, device: str, threads: int) -> Recipe:
+    """Settle every `auto`."""
+    train, net = recipe.train, recipe.net
+    decay = horizon_decay(train.steps)
+    if net.batchnorm_momentum == "auto":
+        net = replace(net, batchnorm_momentum=max(0.001, 1 - decay))
+    if train.ema_decay == "auto":
+        train = replace(train, ema_decay=min(0.999, decay))
+    if train.fold == "auto":
+        train = replace(train, fold=train.seed)
+    if train.threads == "auto":
+        train = replace(train, threads=threads)
+    if train.device == "auto":
+        train = replace(train, device=device)
+    return replace(recipe, train=train, net=net)
+
+
+def _check(recipe: Recipe) -> None:
+    """The rules that no type can say; each refusal names the setting, its value and the rule."""
+    t = recipe.train
+    rules = [
+        ("train.steps", t.steps, t.steps >= 1, "at least 1"),
+        ("train.batch", t.batch, t.batch >= 1, "at least 1"),
+        ("train.ratio", t.ratio, t.ratio >= 1, "at least 1"),
+        ("train.lr", t.lr, t.lr > 0, "above 0"),
+        ("train.momentum", t.momentum, 0 <= t.momentum < 1, "in [0, 1)"),
+        ("train.nesterov", t.nesterov, not t.nesterov or t.momentum > 0, "false where train.momentum is 0"),
+        ("train.weight_decay", t.weight_decay, t.weight_decay >= 0, "0 or more"),
+        ("train.warmup", t.warmup, 0 <= t.warmup <= t.steps, "from 0 to train.steps"),
+        ("train.ema_decay", t.ema_decay, t.ema_decay == "auto" or 0 <= t.ema_decay < 1, "in [0, 1), or auto"),
+        ("train.seed", t.seed, t.seed >= 0, "0 or more"),
+        ("train.fold", t.fold, t.fold == "auto" or t.fold >= 0, "0 or more, or auto"),
+        ("train.threads", t.threads, t.threads == "auto" or t.threads >= 1, "at least 1, or auto"),
+        ("train.checkpoint_every", t.checkpoint_every, t.checkpoint_every >= 1, "at least 1"),
+        ("train.evaluate_every", t.evaluate_every, t.evaluate_every >= 1, "at least 1"),
+        ("train.log_every", t.log_every, t.log_every >= 1, "at least 1"),
+        ("net.dropout", recipe.net.dropout, 0 <= recipe.net.dropout < 1, "in [0, 1)"),
+        ("augment.shift", recipe.augment.shift, 0 <= recipe.augment.shift <= 0.5, "from 0 to 0.5"),
+        ("augment.cutout", recipe.augment.cutout, (recipe.augment.cutout or 0) >= 0, "0 or more"),
+        ("evaluate.batch", recipe.evaluate.batch, recipe.evaluate.batch >= 1, "at least 1"),
+        ("evaluate.robust_views", recipe.evaluate.robust_views, recipe.evaluate.robust_views >= 1, "at least 1"),
+    ]
+    for name, value, holds, rule in rules:
+        if not holds:
+            raise UsageError(f"{name} = {value}: it must be {rule}")

@@ -1,0 +1,24 @@
+"""The learning rate as a pure function of the step."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+Schedule = Literal["cosine-7/16", "cosine", "constant"]
+
+
+def learning_rate(step: int, *, steps: int, lr: float, schedule: Schedule, warmup: int = 0) -> float:
+    """Linear warm-up over the first `warmup` steps, then lr cos(7 pi t / 16 T), lr (1 + cos(pi t / T)) / 2, or lr.
+
+    >>> learning_rate(50, steps=100, lr=0.1, schedule="cosine")
+    0.05
+    """
+    if step < warmup:
+        return lr * (step + 1) / warmup
+    t = (step - warmup) / max(1, steps - warmup)
+    if schedule == "cosine-7/16":
+        return lr * math.cos(7 * math.pi * t / 16)
+    if schedule == "cosine":
+        return lr * (0.5 + 0.5 * math.cos(math.pi * t))
+    return lr

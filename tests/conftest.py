@@ -1,0 +1,27 @@
+"""Shared by all tests: one thread, so that parallel workers do not fight over two cores."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny():
+    """A recipe on digits that trains in about a second: `tiny("fixmatch", train={"steps": 5}, method={"k": 2})`."""
+    from maxmatch.train.recipes import compose
+
+    def make(method: str = "maxmatch", labels: int = 20, **sections):
+        train = {"steps": 12, "batch": 8, "ratio": 2, "checkpoint_every": 4, "evaluate_every": 6, "log_every": 3, "threads": 1}
+        given = {"data": {"labels": labels}, "net": {"name": "wrn-10-1"}, "train": train}
+        for name, values in sections.items():
+            given[name] = {**given.get(name, {}), **values}
+        return compose("digits", method, given=given)
+
+    return make

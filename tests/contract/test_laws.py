@@ -1,0 +1,280 @@
+"""The laws every method passes, over methods x reductions x strategies. Their numbers are those of the style guide."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from contract.world import (
+    OVERS,
+    UNLABELLED,
+    changed,
+    consistency_methods,
+    gradients,
+    in_the_middle,
+    make_batch,
+    make_world,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from maxmatch.errors import UsageError
+from maxmatch.methods import METHODS, make_method, method_values
+from maxmatch.methods.base import Consistency
+from maxmatch.methods.reduce import REDUCTIONS, Best, Mean, Reduction, SoftWorst, Worst, WorstFraction
+
+# Fields that choose views or the strategy need not change a loss (law 2).
+EXEMPT = {"k", "strategy"}
+
+
+def variants() -> list[tuple[str, dict[str, object]]]:
+    """Every method with every reduction and every strategy that it takes."""
+    found: list[tuple[str, dict[str, object]]] = []
+    for name in METHODS:
+        if name not in consistency_methods():
+            found.append((name, {}))
+            continue
+        for over in OVERS:
+            for strategy in ("joint", "select"):
+                if strategy == "joint" or Reduction.parse(over).picks:
+                    found.append((name, {"k": 3, "over": over, "strategy": strategy}))
+    return found
+
+
+each_variant = pytest.mark.parametrize(("name", "options"), variants(), ids=lambda v: str(v) if isinstance(v, str) else "-".join(map(str, v.values())))
+each_consistency = pytest.mark.parametrize("name", consistency_methods())
+
+
+@each_variant
+@pytest.mark.parametrize("kind", ["plain", "wrn"])
+def test_1_terms_are_finite_and_every_parameter_learns(name, options, kind):
+    net, run = make_world(kind)
+    batch = make_batch()
+    method = in_the_middle(name, net, batch, **options)
+    losses = method.losses(run, batch)
+    assert tuple(losses.terms) == method.terms
+    assert all(term.ndim == 0 and term.isfinite() for term in losses.terms.values())
+    sum(losses.terms.values()).backward()
+    for parameter_name, parameter in net.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert parameter.grad.isfinite().all(), parameter_name
+        assert parameter.grad.abs().sum() > 0, parameter_name
+
+
+def other_value(method, field):
+    """A different legal value of a field."""
+    value = getattr(method, field.name)
+    choices = {
+        "over": "best" if value == Worst() else "worst",
+        "target": "soft" if value == "hard" else "hard",
+        "augmentation": "weak" if value == "strong" else "strong",
+        "target_gradient": True,
+        "threshold": 0.0,
+    }
+    return choices.get(field.name, 2.0 * value + 0.1 if isinstance(value, float) else None)
+
+
+@each_variant
+def test_2_no_hyper_parameter_is_dead(name, options):
+    batch = make_batch()
+    net, _ = make_world()
+    base = in_the_middle(name, net, batch, **options)
+    for field in dataclasses.fields(base):
+        if field.name in EXEMPT:
+            continue
+        method = changed(base, target="soft") if field.name == "target_gradient" else base
+        value = other_value(method, field)
+        assert value is not None, f"this test has no other value for {field.name}: add one"
+        if field.name == "over" and options.get("strategy") == "select" and not Reduction.parse(value).picks:
+            continue
+        outcomes = []
+        for variant in (method, changed(method, **{field.name: value})):
+            net, run = make_world()
+            total = sum(variant.losses(run, batch).terms.values())
+            outcomes.append((total.item(), gradients(net, total)))
+        same_loss = outcomes[0][0] == outcomes[1][0]
+        assert not (same_loss and torch.equal(outcomes[0][1], outcomes[1][1])), f"{name}.{field.name} does nothing"
+
+
+@pytest.mark.parametrize(("name", "options"), [v for v in variants() if v[1]], ids=str)
+def test_3_the_strong_views_learn_and_the_target_does_not(name, options):
+    net, run = make_world()
+    batch = make_batch()
+    for target_gradient in (False, True):
+        method = in_the_middle(name, net, batch, **options, target="soft", target_gradient=target_gradient)
+        views = batch._replace(weak=batch.weak.clone().requires_grad_(), strong=batch.strong.clone().requires_grad_())
+        term = method.losses(run, views).terms["unlabeled"]
+        assert term > 0
+        to_weak, to_strong = torch.autograd.grad(term, [views.weak, views.strong], allow_unused=True)
+        assert to_strong.abs().sum() > 0
+        assert (to_weak is not None and to_weak.abs().sum() > 0) == target_gradient
+
+
+@each_variant
+def test_3_the_teacher_gets_no_gradient(name, options):
+    net, run = make_world()
+    batch = make_batch()
+    losses = in_the_middle(name, net, batch, **options).losses(run, batch)
+    sum(losses.terms.values()).backward()
+    assert all(p.grad is None and not p.requires_grad for p in run._average.net.parameters())
+
+
+losses_of_views = arrays.arrays("float64", st.tuples(st.integers(1, 7), st.integers(1, 5)), elements=st.floats(0, 20))
+
+
+@given(losses_of_views, st.floats(0.05, 5), st.floats(0.01, 1), st.randoms(use_true_random=False))
+@settings(max_examples=200, deadline=None)
+def test_4_reductions_are_ordered_and_blind_to_the_order_of_views(values, tau, q, shuffle):
+    per_view = torch.from_numpy(values)
+    best, mean, soft, fraction, worst = (
+        over(per_view).value for over in (Best(), Mean(), SoftWorst(tau), WorstFraction(q), Worst())
+    )
+    slack = 1e-9
+    assert (best <= mean + slack).all()
+    assert (mean <= soft + slack).all()
+    assert (soft <= worst + slack).all()
+    assert (mean <= fraction + slack).all()
+    assert (fraction <= worst + slack).all()
+    if len(per_view) == 1:
+        for value in (best, mean, soft, fraction, worst):
+            torch.testing.assert_close(value, per_view[0])
+    order = list(range(len(per_view)))
+    shuffle.shuffle(order)
+    for over in (Best(), Mean(), SoftWorst(tau), WorstFraction(q), Worst()):
+        torch.testing.assert_close(over(per_view[order]).value, over(per_view).value)
+
+
+def test_4_reductions_by_hand_and_who_won():
+    per_view = torch.tensor([[1.0, 5.0], [3.0, 4.0], [2.0, 9.0], [0.5, 1.0]])
+    expected = {
+        "worst": ([3.0, 9.0], [1, 2]),
+        "best": ([0.5, 1.0], [3, 3]),
+        "mean": ([1.625, 4.75], [1, 2]),
+        "fraction:0.5": ([2.5, 7.0], [1, 2]),
+        "fraction:0.3": ([2.5, 7.0], [1, 2]),  # ceil(.3 * 4) = 2 views
+        "fraction:0.25": ([3.0, 9.0], [1, 2]),
+        "soft:1": ([2.0745, 7.6388], [1, 2]),  # log(mean(exp(l))): log(31.842 / 4), log(8308.8 / 4)
+    }
+    for spelling, (value, winner) in expected.items():
+        reduced = Reduction.parse(spelling)(per_view)
+        torch.testing.assert_close(reduced.value, torch.tensor(value), atol=1e-4, rtol=0)
+        assert reduced.winner.tolist() == winner, spelling
+
+
+def test_4_worst_equals_the_limit_of_the_soft_one():
+    per_view = torch.rand(5, 7, dtype=torch.float64)
+    torch.testing.assert_close(SoftWorst(1e-4)(per_view).value, Worst()(per_view).value, atol=1e-3, rtol=0)
+    torch.testing.assert_close(SoftWorst(1e4)(per_view).value, Mean()(per_view).value, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("over", ["worst", "best", "fraction:0.5"])
+@each_consistency
+def test_5_select_has_the_gradient_of_joint_without_batchnorm(name, over):
+    net, run = make_world("plain")
+    batch = make_batch()
+    found = {}
+    for strategy in ("joint", "select"):
+        method = in_the_middle(name, net, batch, k=3, over=over, strategy=strategy)
+        losses = method.losses(run, batch)
+        found[strategy] = gradients(net, sum(losses.terms.values())), losses.seen
+    torch.testing.assert_close(found["joint"][0], found["select"][0], rtol=1e-10, atol=1e-12)
+    assert torch.equal(found["joint"][1].winner, found["select"][1].winner)
+
+
+def test_5_select_differs_from_joint_with_batchnorm():
+    """The two-sided check of the law above: batch statistics see other images, so the digits must differ."""
+    batch = make_batch()
+    found = []
+    for strategy in ("joint", "select"):
+        net, run = make_world("wrn")
+        method = in_the_middle("maxmatch", make_world("plain")[0], batch, strategy=strategy)
+        found.append(gradients(net, sum(method.losses(run, batch).terms.values())))
+    assert not torch.allclose(*found)
+
+
+@each_variant
+def test_running_statistics_move_once_a_step(name, options):
+    """The scoring pass must leave them alone: after a step they are what one training pass makes of them."""
+    net, run = make_world("wrn")
+    batch = make_batch()
+    before = net.stem.weight.detach().clone()
+    passes = []
+    run_net = run.net
+    run.net = lambda *groups: passes.append(groups) or run_net(*groups)
+    make_method({"name": name, **options}).losses(run, batch)
+    assert len(passes) == 1
+    assert torch.equal(before, net.stem.weight)
+    other, other_run = make_world("wrn")
+    other_run.net(*passes[0])
+    for ours, theirs in zip(net.buffers(), other.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_5_maxmatch_with_one_view_is_fixmatch():
+    net, run = make_world("wrn")
+    batch = make_batch(k=1)
+    found = []
+    for name in ("fixmatch", "maxmatch"):
+        losses = make_method({"name": name, "k": 1, "threshold": 0.3}).losses(run, batch)
+        found.append(gradients(net, sum(losses.terms.values())))
+    assert torch.equal(*found)
+
+
+@each_variant
+def test_7_a_method_survives_json_and_the_command_line(name, options):
+    method = make_method({"name": name, **options})
+    assert make_method(json.loads(json.dumps(method_values(method)))) == method
+    from maxmatch.cli import _given
+
+    spoken = [f"method.{key}={json.dumps(value)}" for key, value in method_values(method).items()]
+    values = _given(None, spoken)["method"]
+    assert make_method(values) == method
+    assert hash(make_method(values)) == hash(method)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_7_unknown_keys_are_refused_by_name(name):
+    field = dataclasses.fields(make_method({"name": name}))[0].name
+    with pytest.raises(UsageError, match=f"did you mean 'method.{field}'"):
+        make_method({"name": name, f"{field}x": 1})
+
+
+def test_k_is_typed_as_a_number_or_a_distribution():
+    assert make_method({"name": "maxmatch", "k": "3"}).k == 3
+    assert make_method({"name": "maxmatch", "k": "3,1"}).k == ((1, 0.5), (3, 0.5))
+    assert make_method({"name": "maxmatch", "k": "1:.5,2:.3,3:.2"}).k == ((1, 0.5), (2, 0.3), (3, 0.2))
+    for wrong in (0, "0,1", -1, "x", "1:-1", True, "1,1"):
+        with pytest.raises(UsageError):
+            make_method({"name": "maxmatch", "k": wrong})
+
+
+def test_mean_and_soft_worst_refuse_select_in_one_line():
+    for over in ("mean", "soft"):
+        with pytest.raises(UsageError, match="--strategy joint"):
+            make_method({"name": "maxmatch", "over": over, "strategy": "select"})
+
+
+def test_auto_is_select_where_views_are_picked():
+    resolved = {
+        (over, k): make_method({"name": "maxmatch", "over": over, "k": k}).resolved_strategy
+        for over in REDUCTIONS
+        for k in (1, 3)
+    }
+    assert {key for key, strategy in resolved.items() if strategy == "select"} == {("worst", 3), ("best", 3), ("fraction", 3)}
+
+
+def test_seen_is_detached_and_complete():
+    for name, options in variants():
+        net, run = make_world()
+        batch = make_batch()
+        method = in_the_middle(name, net, batch, **options)
+        seen = method.losses(run, batch).seen
+        if not isinstance(method, Consistency):
+            assert seen is None
+            continue
+        assert seen.per_view.shape == (3, UNLABELLED)
+        assert seen.winner.shape == seen.keep.shape == (UNLABELLED,)
+        assert not any(part.requires_grad for part in seen)

@@ -1,0 +1,79 @@
+"""A small world in which every law can be checked: float64, three classes of views that really differ, two nets."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from maxmatch.methods import METHODS, make_method, method_values
+from maxmatch.methods.base import Batch, Consistency, Method
+from maxmatch.nets import make_net
+from maxmatch.nets.averaging import Average
+from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.train.step import Runner
+
+CLASSES, LABELLED, UNLABELLED, K = 5, 6, 8, 3
+OVERS = ("worst", "mean", "best", "soft:0.5", "fraction:0.5")
+
+
+class PlainNet(nn.Module):
+    """Two convolutions and a linear layer: no BatchNorm, so an image's logits depend on that image alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, stride=2, padding=1)
+        self.head = nn.Linear(8 * 16, CLASSES)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.two(torch.tanh(self.one(x)))).flatten(1))
+
+
+def make_world(kind: str = "plain", seed: int = 0) -> tuple[nn.Module, Runner]:
+    """A net with confident and doubtful predictions, and a run around it."""
+    torch.manual_seed(seed)
+    net = PlainNet() if kind == "plain" else make_net("wrn-10-1", CLASSES, 1)
+    net.double()
+    with torch.no_grad():
+        net.head.weight.mul_(8 if kind == "plain" else 3)
+    set_mode(net, "train")
+    return net, Runner(net, Average(net, 0.9), Preprocessing(1, 8, 8), None, bf16=False)
+
+
+def make_batch(seed: int = 0, k: int = K) -> Batch:
+    """Float views of the same images: weak ones a little changed, strong ones more."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, 1, 8, 8, generator=generator, dtype=torch.float64)
+
+    x, u = draw(LABELLED), draw(UNLABELLED)
+    y = torch.randint(CLASSES, (LABELLED,), generator=generator)
+    weak = u + 0.1 * draw(1, UNLABELLED)
+    strong = torch.stack([u + 0.7 * draw(UNLABELLED) for _ in range(k)])
+    return Batch(x, y, torch.arange(UNLABELLED), weak, strong, x + 0.5 * draw(LABELLED))
+
+
+def consistency_methods() -> list[str]:
+    return [name for name in METHODS if isinstance(make_method({"name": name}), Consistency)]
+
+
+def changed(method: Method, **options: object) -> Method:
+    return make_method({**method_values(method), **options})
+
+
+def in_the_middle(name: str, net: nn.Module, batch: Batch, **options: object) -> Method:
+    """The method with a threshold that about half of the images pass, so that its mask matters."""
+    method = make_method({"name": name, **options})
+    if hasattr(method, "threshold"):
+        with torch.no_grad():
+            confidence = torch.softmax(net(batch.weak[0]), -1).amax(-1)
+        method = changed(method, threshold=float(confidence.median()))
+    return method
+
+
+def gradients(net: nn.Module, loss: Tensor) -> Tensor:
+    """All gradients of a loss as one vector; zeros where there is none."""
+    found = torch.autograd.grad(loss, list(net.parameters()), allow_unused=True, retain_graph=True)
+    parts = [torch.zeros_like(p) if g is None else g for p, g in zip(net.parameters(), found, strict=True)]
+    return torch.cat([part.flatten() for part in parts])

@@ -1,0 +1,40 @@
+"""Methods by name, and a method of one's own in one file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from maxmatch.errors import UsageError
+from maxmatch.methods import make_method, method_name, method_values
+from maxmatch.methods.base import Target
+from maxmatch.methods.fixmatch import FixMatch
+
+
+@dataclass(frozen=True)
+class Flat(FixMatch):
+    """Everything counts alike."""
+
+    level: float = 0.5
+
+    def targets(self, p):
+        return Target(p.argmax(-1), p.new_full((len(p),), self.level))
+
+
+def test_a_method_of_ones_own_needs_no_registration():
+    place = f"{__name__}:Flat"
+    method = make_method({"name": place, "level": 0.25})
+    assert type(method).__name__ == "Flat"
+    assert method_name(method) == place
+    assert make_method(method_values(method)) == method
+
+
+def test_names_may_be_typed_with_underscores_and_capitals():
+    assert method_name(make_method({"name": "FixMatch"})) == "fixmatch"
+
+
+@pytest.mark.parametrize(("name", "hint"), [("fixmach", "did you mean 'fixmatch'"), ("no.such:Thing", "package.module:Class")])
+def test_unknown_methods_are_one_line(name, hint):
+    with pytest.raises(UsageError, match=hint):
+        make_method({"name": name})
