@@ -17,11 +17,19 @@ def tiny():
     """A recipe on digits that trains in about a second: `tiny("fixmatch", train={"steps": 5}, method={"k": 2})`."""
     from maxmatch.train.recipes import compose
 
-    def make(method: str = "maxmatch", labels: int = 20, **sections):
-        train = {"steps": 12, "batch": 8, "ratio": 2, "checkpoint_every": 4, "evaluate_every": 6, "log_every": 3, "threads": 1}
+    def make(name: str = "maxmatch", labels: int | str = 20, **sections):
+        train = {
+            "steps": 12,
+            "batch": 8,
+            "ratio": 2,
+            "checkpoint_every": 4,
+            "evaluate_every": 6,
+            "log_every": 3,
+            "threads": 1,
+        }
         given = {"data": {"labels": labels}, "net": {"name": "wrn-10-1"}, "train": train}
-        for name, values in sections.items():
-            given[name] = {**given.get(name, {}), **values}
-        return compose("digits", method, given=given)
+        for section, values in sections.items():
+            given[section] = {**given.get(section, {}), **values}
+        return compose("digits", name, given=given)
 
     return make

@@ -27,6 +27,11 @@ app = typer.Typer(
 )
 
 
+# typer carries click inside itself or beside itself, by its version; its own public error leads to either.
+ClickUsageError: Any = typer.BadParameter.__mro__[1]
+ClickException: Any = typer.BadParameter.__mro__[2]
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on standard error, and the exit code says which kind it was."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
@@ -34,20 +39,17 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 def run(arguments: list[str]) -> int:
     """The exit code of a command: 0, 1 an error, 2 wrong words, 130 and 143 a signal."""
-    import click
-
     try:
         outcome = typer.main.get_command(app).main(arguments, prog_name="maxmatch", standalone_mode=False)
     except UserError as error:
         return _fail(str(error), error.code)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message(), file=sys.stderr)
-        return 2
-    except click.UsageError as error:
-        return _fail(f"{error.format_message()} (type maxmatch {' '.join(arguments[:1])} --help)", 2)
-    except click.ClickException as error:
-        return _fail(error.format_message(), error.exit_code)
-    except (KeyboardInterrupt, click.Abort):
+    except ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message(), file=sys.stderr)
+            return 2
+        hint = f" (type maxmatch {' '.join(arguments[:1])} --help)" if isinstance(error, ClickUsageError) else ""
+        return _fail(error.format_message() + hint, error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped", 130)
     except OSError as error:
         return _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
@@ -75,13 +77,23 @@ def root(
 
 
 def _complete(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
-    return lambda typed: [name for name in names() if name.startswith(typed)]
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return complete
 
 
-Data = Annotated[str | None, typer.Argument(help="A data set and its number of labels: digits@20, digits@10%.", show_default=False)]
+Data = Annotated[
+    str | None,
+    typer.Argument(help="A data set and its number of labels: digits@20, digits@10%.", show_default=False),
+]
 MethodName = Annotated[
     str | None,
-    typer.Option("--method", help="What is minimised: see maxmatch methods.", autocompletion=_complete(lambda: list(METHODS))),
+    typer.Option(
+        "--method",
+        help="What is minimised: see maxmatch methods.",
+        autocompletion=_complete(lambda: list(METHODS)),
+    ),
 ]
 K = Annotated[str | None, typer.Option("--k", help="Strong views an image: 3, or 1,2,3, or 1:.5,2:.3,3:.2.")]
 Over = Annotated[
@@ -93,13 +105,23 @@ Over = Annotated[
 ]  # fmt: skip
 Strategy = Annotated[
     str | None,
-    typer.Option("--strategy", help="auto, joint or select.", autocompletion=_complete(lambda: ["auto", "joint", "select"])),
+    typer.Option(
+        "--strategy",
+        help="auto, joint or select.",
+        autocompletion=_complete(lambda: ["auto", "joint", "select"]),
+    ),
 ]
 Device = Annotated[
     str | None,
-    typer.Option("--device", help="auto, cpu, cuda or mps.", autocompletion=_complete(lambda: ["auto", "cpu", "cuda", "mps"])),
+    typer.Option(
+        "--device",
+        help="auto, cpu, cuda or mps.",
+        autocompletion=_complete(lambda: ["auto", "cpu", "cuda", "mps"]),
+    ),
 ]
-Config = Annotated[str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")]
+Config = Annotated[
+    str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")
+]
 Sets = Annotated[
     list[str] | None,
     typer.Option("--set", help="section.field=value; repeats. Sections: data augment net method train evaluate."),
@@ -108,7 +130,10 @@ Sets = Annotated[
 
 @app.command()
 def demo(
-    out: Annotated[Path | None, typer.Option("--out", help="Where the runs go. Default: runs/demo, or the next free name.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where the runs go. Default: runs/demo, or the next free name."),
+    ] = None,
     labels: Annotated[int, typer.Option("--labels", help="How many digits have a label.")] = 20,
     seed: Annotated[int, typer.Option("--seed")] = 1,
     steps: Annotated[int | None, typer.Option("--steps", help="Fewer for a quick look.")] = None,
@@ -152,7 +177,10 @@ def train(
         recipe = resumed_recipe(out, given, config)
         finished = finished_result(out, recipe)
         if finished is not None:
-            print(f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}", file=sys.stderr)
+            print(
+                f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}",
+                file=sys.stderr,
+            )
             _print_result(out, finished)
             return
         _print_result(out, fit(recipe, out, resume=True, started=started))

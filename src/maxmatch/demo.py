@@ -1,4 +1,4 @@
-"""`maxmatch demo`: supervised, FixMatch and MaxMatch on the same few labelled digits, with LabelSpreading beside them."""
+"""`maxmatch demo`: supervised, FixMatch and MaxMatch on the same few labelled digits, LabelSpreading beside them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,13 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> Non
     for name, recipe in recipes.items():
         result = fit(recipe, folder / name)
         rows.append((name, result["error"]["last"], result["robust_error"], result["seconds"]))
-    table = Table("method", "error %", "robust error %", "seconds", title=f"digits, {labels} of {len(images.y)} labelled, seed {seed}")
+    table = Table(
+        "method",
+        "error %",
+        "robust error %",
+        "seconds",
+        title=f"digits, {labels} of {len(images.y)} labelled, seed {seed}",
+    )
     for name, error, robust, seconds in rows:
         table.add_row(name, f"{error:.1f}", f"{robust:.1f}", f"{seconds:.0f}")
     console = Console(highlight=False, soft_wrap=True)
@@ -61,7 +67,12 @@ def label_spreading(images: Images, split: Split, recipe: Recipe) -> tuple[float
 
     scores = torch.nn.functional.one_hot(predict(images.test_x), len(images.classes)).float()
     robust = robust_errors(
-        predict, images.test_x, images.test_y, make_views(recipe.augment), recipe.evaluate.robust_views, recipe.train.seed
+        predict,
+        images.test_x,
+        images.test_y,
+        make_views(recipe.augment),
+        recipe.evaluate.robust_views,
+        recipe.train.seed,
     )
     return error_rate(scores, images.test_y), robust.robust_error, time.perf_counter() - begun
 

@@ -1,8 +1,8 @@
 """Settings are frozen dataclasses; this file reads them from JSON, TOML and the command line, strictly.
 
 A key that is not a field is refused with the nearest right name; a value of the wrong type is refused with the type
-that is wanted. Values with a short spelling of their own (`worst`, `1:.5,2:.5`) have a class with `parse` and `spell`, or
-a type `Annotated[..., parser]`, so that one spelling serves JSON, TOML and the command line alike.
+that is wanted. Values with a short spelling of their own (`worst`, `1:.5,2:.5`) have a class with `parse` and `spell`,
+or a type `Annotated[..., parser]`, so that one spelling serves JSON, TOML and the command line alike.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     >>> build(Wheel, {"spokes": 12})
     Wheel(spokes=12)
     """
-    hints = field_types(cls)
+    hints = field_types(typing.cast(Any, cls))
     prefix = f"{where}." if where else ""
     for key in values:
         if key not in hints:
@@ -50,7 +50,7 @@ def plain(value: Any) -> Any:
 
 
 @functools.cache
-def field_types(cls: Any) -> dict[str, Any]:
+def field_types(cls: type) -> dict[str, Any]:
     """The fields of a dataclass with their types resolved."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}

@@ -48,9 +48,9 @@ def _changed(picture: Image.Image, op: str, v: float, fill: int | tuple[int, ...
         return ImageOps.posterize(picture, int(v))
     if op == "identity":
         return picture
-    return {"autocontrast": ImageOps.autocontrast, "equalize": ImageOps.equalize, "invert": ImageOps.invert}[
-        op
-    ](picture)
+    return {"autocontrast": ImageOps.autocontrast, "equalize": ImageOps.equalize, "invert": ImageOps.invert}[op](
+        picture
+    )
 
 
 def pictures(channels: int, height: int, width: int, seed: int = 0) -> Tensor:

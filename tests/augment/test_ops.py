@@ -101,10 +101,7 @@ def test_a_mixed_batch_equals_each_image_alone(channels: int, size: tuple[int, i
     fill = colour_of(channels)
     for path in PATHS:
         together = apply(images, op, magnitude, fill, path)
-        alone = [
-            apply(images[i : i + 1], op[i : i + 1], magnitude[i : i + 1], fill, path)
-            for i in range(len(images))
-        ]
+        alone = [apply(images[i : i + 1], op[i : i + 1], magnitude[i : i + 1], fill, path) for i in range(len(images))]
         assert torch.equal(together, torch.cat(alone)), path
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from maxmatch.augment import OPS, PRESETS, Cutout, Draw, Magnitude, RandAugment, Weak, randaugment
 from maxmatch.augment.policy import fill_for
-from maxmatch.errors import UserError
+from maxmatch.errors import UsageError
 
 NEARLY_ONE = 1 - 2**-24
 
@@ -140,9 +140,7 @@ def test_only_geometry_is_signed(preset: str) -> None:
 
 
 def test_preset_frames() -> None:
-    frame = {
-        name: (len(p.ops), p.n, p.p, p.levels, p.fill, p.cutout, p.uniforms) for name, p in PRESETS.items()
-    }
+    frame = {name: (len(p.ops), p.n, p.p, p.levels, p.fill, p.cutout, p.uniforms) for name, p in PRESETS.items()}
     assert frame == {
         "fixmatch": (14, 2, 0.5, (1, 9), 127, Cutout(fill=127, pixels=16), 11),
         "fixmatch-paper": (14, 2, 0.5, (1, 9), 0, Cutout(fill=127, pixels=16), 11),
@@ -264,9 +262,7 @@ def test_no_operations_leaves_the_cutout_alone() -> None:
 
 def test_describe_names_what_is_done() -> None:
     codes = [[OPS.index("rotate"), OPS.index("posterize")], [0, OPS.index("equalize")]]
-    draw = Draw(
-        torch.tensor(codes), torch.tensor([[21.0, 4.0], [0.0, 0.0]]), torch.tensor([[0, 4, 16, 20], [0] * 4])
-    )
+    draw = Draw(torch.tensor(codes), torch.tensor([[21.0, 4.0], [0.0, 0.0]]), torch.tensor([[0, 4, 16, 20], [0] * 4]))
     assert PRESETS["fixmatch"].describe(draw) == [["rotate +21", "posterize 4", "cutout 16x16"], ["equalize"]]
 
 
@@ -306,5 +302,5 @@ def test_overrides_replace_fields_and_keep_the_rest() -> None:
     ],
 )
 def test_mistakes_are_named(make, message: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UsageError, match=message):
         make()

@@ -7,6 +7,10 @@ import json
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
 from contract.world import (
     OVERS,
     UNLABELLED,
@@ -17,10 +21,6 @@ from contract.world import (
     make_batch,
     make_world,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
-
 from maxmatch.errors import UsageError
 from maxmatch.methods import METHODS, make_method, method_values
 from maxmatch.methods.base import Consistency
@@ -44,7 +44,11 @@ def variants() -> list[tuple[str, dict[str, object]]]:
     return found
 
 
-each_variant = pytest.mark.parametrize(("name", "options"), variants(), ids=lambda v: str(v) if isinstance(v, str) else "-".join(map(str, v.values())))
+each_variant = pytest.mark.parametrize(
+    ("name", "options"),
+    variants(),
+    ids=lambda v: str(v) if isinstance(v, str) else "-".join(map(str, v.values())),
+)
 each_consistency = pytest.mark.parametrize("name", consistency_methods())
 
 
@@ -105,7 +109,9 @@ def test_3_the_strong_views_learn_and_the_target_does_not(name, options):
     batch = make_batch()
     for target_gradient in (False, True):
         method = in_the_middle(name, net, batch, **options, target="soft", target_gradient=target_gradient)
-        views = batch._replace(weak=batch.weak.clone().requires_grad_(), strong=batch.strong.clone().requires_grad_())
+        views = dataclasses.replace(
+            batch, weak=batch.weak.clone().requires_grad_(), strong=batch.strong.clone().requires_grad_()
+        )
         term = method.losses(run, views).terms["unlabeled"]
         assert term > 0
         to_weak, to_strong = torch.autograd.grad(term, [views.weak, views.strong], allow_unused=True)
@@ -263,7 +269,11 @@ def test_auto_is_select_where_views_are_picked():
         for over in REDUCTIONS
         for k in (1, 3)
     }
-    assert {key for key, strategy in resolved.items() if strategy == "select"} == {("worst", 3), ("best", 3), ("fraction", 3)}
+    assert {key for key, strategy in resolved.items() if strategy == "select"} == {
+        ("worst", 3),
+        ("best", 3),
+        ("fraction", 3),
+    }
 
 
 def test_seen_is_detached_and_complete():

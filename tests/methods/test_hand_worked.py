@@ -36,7 +36,11 @@ WEAK = logits(0.99, 0.02, 0.6)  # confident 1, confident 0, doubtful
 STRONG = torch.stack([logits(0.8, 0.3, 0.1), logits(0.5, 0.1, 0.1), logits(0.9, 0.6, 0.1)])
 SUPERVISED = (-math.log(0.25) - math.log(0.5)) / 2
 # -log p(target): image 0 has target 1, image 1 target 0, image 2 is masked
-PER_VIEW = [[-math.log(0.8), -math.log(0.7)], [-math.log(0.5), -math.log(0.9)], [-math.log(0.9), -math.log(0.4)]]
+PER_VIEW = [
+    [-math.log(0.8), -math.log(0.7)],
+    [-math.log(0.5), -math.log(0.9)],
+    [-math.log(0.9), -math.log(0.4)],
+]
 
 
 def batch(k: int) -> Batch:

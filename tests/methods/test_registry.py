@@ -34,7 +34,9 @@ def test_names_may_be_typed_with_underscores_and_capitals():
     assert method_name(make_method({"name": "FixMatch"})) == "fixmatch"
 
 
-@pytest.mark.parametrize(("name", "hint"), [("fixmach", "did you mean 'fixmatch'"), ("no.such:Thing", "package.module:Class")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("fixmach", "did you mean 'fixmatch'"), ("no.such:Thing", "package.module:Class")]
+)
 def test_unknown_methods_are_one_line(name, hint):
     with pytest.raises(UsageError, match=hint):
         make_method({"name": name})

@@ -15,7 +15,7 @@ from torch import Tensor
 from maxmatch.augment.kernels import colour, real, take
 from maxmatch.augment.ops import CODE, OPS, Path
 from maxmatch.augment.ops import apply as apply_op
-from maxmatch.errors import UserError, unknown
+from maxmatch.errors import UsageError, unknown
 
 Fill = int | tuple[int, int, int]
 PARAMETERLESS = frozenset({"identity", "autocontrast", "equalize", "invert"})
@@ -58,7 +58,7 @@ class Weak:
     def __post_init__(self) -> None:
         """Refuse a shift that reflection cannot fill."""
         if not 0 <= self.shift <= 0.5:
-            raise UserError(f"shift = {self.shift} is not a share of the side: type a number from 0 to 0.5")
+            raise UsageError(f"shift = {self.shift} is not a share of the side: type a number from 0 to 0.5")
 
     def sample(self, u: Tensor, size: tuple[int, int]) -> Placement:
         """Place the weak view of images of size (H, W) from uniforms u (B, 3)."""
@@ -120,9 +120,9 @@ class Cutout:
         """Refuse sides that are no shares of the width or no number of pixels."""
         if not 0 <= self.low <= self.high <= 1:
             rule = "type 0 <= low <= high <= 1, shares of the width"
-            raise UserError(f"cutout from {self.low} to {self.high} is no range: {rule}")
+            raise UsageError(f"cutout from {self.low} to {self.high} is no range: {rule}")
         if self.pixels is not None and self.pixels < 1:
-            raise UserError(f"cutout pixels = {self.pixels} is too small: type 1 or more")
+            raise UsageError(f"cutout pixels = {self.pixels} is too small: type 1 or more")
 
     def sample(self, u: Tensor, size: tuple[int, int]) -> Tensor:
         """Boxes (B, 4) top, left, bottom, right from uniforms u (B, 3): side, centre row, centre column."""
@@ -167,17 +167,17 @@ class RandAugment:
         """Refuse names that are unknown and numbers out of range."""
         for op in (*self.ops, *dict(self.magnitudes)):
             if op not in OPS:
-                raise UserError(unknown("operation", op, OPS))
+                raise UsageError(unknown("operation", op, OPS))
         for op in self.ops:
             if op not in PARAMETERLESS and op not in dict(self.magnitudes):
-                raise UserError(f"policy {self.name} has no magnitude for '{op}': add one or drop '{op}'")
+                raise UsageError(f"policy {self.name} has no magnitude for '{op}': add one or drop '{op}'")
         if self.n < 0 or (self.n > 0 and not self.ops):
             rule = "type n = 1 or more, or 0 for cutout alone"
-            raise UserError(f"n = {self.n} of {len(self.ops)} operations cannot be drawn: {rule}")
+            raise UsageError(f"n = {self.n} of {len(self.ops)} operations cannot be drawn: {rule}")
         if not 0 <= self.p <= 1:
-            raise UserError(f"p = {self.p} is not a probability: type a number from 0 to 1")
+            raise UsageError(f"p = {self.p} is not a probability: type a number from 0 to 1")
         if self.levels is not None and not 0 <= self.levels[0] <= self.levels[1] <= 10:
-            raise UserError(f"levels = {self.levels} is no range: type low, high with 0 <= low <= high <= 10")
+            raise UsageError(f"levels = {self.levels} is no range: type low, high with 0 <= low <= high <= 10")
 
     @property
     def uniforms(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from maxmatch.augment.ops import OPS
 from maxmatch.augment.policy import Cutout, Magnitude, RandAugment
-from maxmatch.errors import UserError, unknown
+from maxmatch.errors import UsageError, unknown
 
 GREY = 127
 BLACK = 0
@@ -34,7 +34,7 @@ def randaugment(
     12
     """
     if preset not in PRESETS:
-        raise UserError(unknown("RandAugment preset", preset, PRESETS))
+        raise UsageError(unknown("RandAugment preset", preset, PRESETS))
     policy = PRESETS[preset]
     if n is not None:
         policy = replace(policy, n=n)
@@ -42,7 +42,7 @@ def randaugment(
         policy = replace(policy, p=p)
     if levels is not None:
         if len(levels) != 2:
-            raise UserError(f"levels = {list(levels)} is no range: type two integers, low and high")
+            raise UsageError(f"levels = {list(levels)} is no range: type two integers, low and high")
         policy = replace(policy, levels=(levels[0], levels[1]))
     if ops is not None:
         policy = replace(policy, ops=tuple(ops))

@@ -54,9 +54,7 @@ class Views:
         placement = self.weak.sample(u.flatten(0, 1), (images.shape[2], images.shape[3]))
         return self.weak.apply(batch, placement).view(len(u), *images.shape)
 
-    def strong_views(
-        self, images: Tensor, u: Tensor, u_weak: Tensor | None = None, path: Path = "auto"
-    ) -> Strong:
+    def strong_views(self, images: Tensor, u: Tensor, u_weak: Tensor | None = None, path: Path = "auto") -> Strong:
         """K strong views of images (B, C, H, W) from uniforms u (K, B, R), done as one batch of K * B.
 
         Each is flipped and shifted by its own first 3 uniforms, or, with `shared_crop`, by u_weak (B, 3).

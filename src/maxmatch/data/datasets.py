@@ -91,7 +91,9 @@ def as_pixels(x: Any) -> Tensor:
     """uint8 images in any of the accepted layouts as (N, C, H, W)."""
     pixels = x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(x))
     if pixels.dtype != torch.uint8:
-        raise UsageError(f"images of {pixels.dtype}: uint8 from 0 to 255 is wanted; (255 * x).astype('uint8') if x is 0..1")
+        raise UsageError(
+            f"images of {pixels.dtype}: uint8 from 0 to 255 is wanted; (255 * x).astype('uint8') if x is 0..1"
+        )
     if pixels.ndim == 3:
         pixels = pixels[:, None]
     if pixels.ndim == 4 and pixels.shape[1] not in (1, 3) and pixels.shape[3] in (1, 3):
@@ -112,9 +114,7 @@ def _digits() -> Images:
     for label in range(10):
         test[np.flatnonzero(labels == label)[::3]] = True
     classes = tuple("0123456789")
-    return from_arrays(
-        pixels[~test], labels[~test], pixels[test], labels[test], classes=classes, name="digits"
-    )
+    return from_arrays(pixels[~test], labels[~test], pixels[test], labels[test], classes=classes, name="digits")
 
 
 LOADERS: dict[str, Callable[[], Images]] = {"digits": _digits}

@@ -42,7 +42,8 @@ class Plan:
         if held is None or held[:2] != (block, shape):
             drawn = self._generator(stream, block).random((BLOCK, math.prod(shape)), dtype=np.float32)
             held = self._blocks[stream] = (block, shape, drawn.reshape(BLOCK, *shape))
-        return held[2][row]
+        drawn_here: Floats = held[2][row]
+        return drawn_here
 
     def indices(self, stream: str, step: int, batch: int, n: int) -> Indices:
         """The step's `batch` positions in an endless stream over n images, shuffled anew each time round."""

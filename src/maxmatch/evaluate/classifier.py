@@ -32,7 +32,8 @@ class Classifier:
 
     def predict(self, images: Any) -> npt.NDArray[np.str_]:
         """The name of the most likely class of each image."""
-        return np.array(self.classes)[self.predict_proba(images).argmax(-1)]
+        names = np.array(self.classes)
+        return names[self.predict_proba(images).argmax(-1)]  # type: ignore[no-any-return]
 
     def pixels(self, images: Any) -> Tensor:
         """Arrays or file paths as the (N, C, H, W) uint8 images that the net was trained on."""

@@ -15,7 +15,7 @@ from maxmatch.nets.preprocess import Preprocessing
 def predict_logits(net: nn.Module, images: Tensor, preprocessing: Preprocessing, batch: int = 512) -> Tensor:
     """Logits (N, C) of uint8 images (N, C, H, W) from a net in eval mode, on the net's device."""
     parameter = next(net.parameters())
-    chunks = [net(preprocessing(part.to(parameter.device), parameter.dtype)) for part in images.split(batch)]
+    chunks = [net(preprocessing(part.to(parameter.device), parameter.dtype)) for part in torch.split(images, batch)]
     return torch.cat(chunks)
 
 

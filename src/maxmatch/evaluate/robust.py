@@ -37,7 +37,7 @@ def robust_views(images: Tensor, views: Views, k: int, plan: Plan, chunk: int = 
     made = []
     for view in range(k):
         strong = _draws(plan, str(view), images, views.strong_uniforms)
-        parts = zip(images.split(chunk), strong.split(chunk), weak.split(chunk), strict=True)
+        parts = zip(*(torch.split(whole, chunk) for whole in (images, strong, weak)), strict=True)
         made.append(torch.cat([views.strong_views(x, u[None], u_weak).images[0] for x, u, u_weak in parts]))
     return made
 

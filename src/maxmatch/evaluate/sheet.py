@@ -19,7 +19,10 @@ def draw_sheet(images: Tensor, views: Views, k: int, count: int, seed: int) -> I
     chosen = images[torch.from_numpy(plan.indices("preview", 0, min(count, len(images)), len(images)))]
     size = (chosen.shape[2], chosen.shape[3])
     u_weak = torch.from_numpy(plan.uniforms("preview/weak", 0, (len(chosen), views.weak_uniforms)))
-    columns = [(chosen, [["as it is"]] * len(chosen)), (views.weak_views(chosen, u_weak[None])[0], [["weak"]] * len(chosen))]
+    columns = [
+        (chosen, [["as it is"]] * len(chosen)),
+        (views.weak_views(chosen, u_weak[None])[0], [["weak"]] * len(chosen)),
+    ]
     for view in range(k):
         u = torch.from_numpy(plan.uniforms(f"preview/strong/{view}", 0, (len(chosen), views.strong_uniforms)))
         draw = views.strong.sample(u[:, views.weak_uniforms :], size)

@@ -23,7 +23,8 @@ from maxmatch.methods.reduce import Mean, Reduction
 Distance = Callable[[Tensor, Tensor], Tensor]  # logits (B, C), target (B,) or (B, C) -> (B,)
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Batch:
     """What one step shows a method. Hidden true labels are not in it."""
 
     x: Tensor  # (L, C, H, W) labelled images, weak views
@@ -168,7 +169,9 @@ class Consistency(Method):
         if self.weight < 0:
             raise UsageError(f"weight = {self.weight:g}: 0 or more is wanted")
         if self.strategy == "select" and not self.over.picks:
-            raise UsageError(f"strategy = select: '{self.over.spell()}' needs every view's gradient; type --strategy joint")
+            raise UsageError(
+                f"strategy = select: '{self.over.spell()}' needs every view's gradient; type --strategy joint"
+            )
 
     @abstractmethod
     def targets(self, p: Tensor) -> Target:

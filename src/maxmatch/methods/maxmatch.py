@@ -1,6 +1,6 @@
 """MaxMatch (Jiang et al., TPAMI 2022): learn from the strong view the model is most inconsistent on.
 
-    L = mean_i CE(f(weak(x_i)), y_i) + lambda mean_i 1[max p_i >= threshold] max_{j in [K]} CE(f(strong_j(u_i)), argmax p_i)
+L = mean_i CE(f(weak(x_i)), y_i) + lambda mean_i 1[max p_i >= threshold] max_{j in [K]} CE(f(strong_j(u_i)), argmax p_i)
 """
 
 from __future__ import annotations

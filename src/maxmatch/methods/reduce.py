@@ -122,7 +122,9 @@ class SoftWorst(Reduction):
 
     def __post_init__(self) -> None:
         if not self.tau > 0:
-            raise UsageError(f"over = soft:{self.tau:g}: the temperature is above 0; type soft:1, or worst for its limit")
+            raise UsageError(
+                f"over = soft:{self.tau:g}: the temperature is above 0; type soft:1, or worst for its limit"
+            )
 
     def __call__(self, per_view: Tensor) -> Reduced:
         value = self.tau * (torch.logsumexp(per_view / self.tau, 0) - math.log(len(per_view)))

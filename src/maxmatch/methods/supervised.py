@@ -11,7 +11,7 @@ from maxmatch.methods.functional import cross_entropy
 
 @dataclass(frozen=True)
 class Supervised(Method):
-    """Cross-entropy on the labelled images, strongly augmented as in the paper; `augmentation=weak` is the milder one."""
+    """Cross-entropy on the labelled images, strongly augmented as in the paper, or weakly."""
 
     augmentation: Literal["strong", "weak"] = "strong"
 

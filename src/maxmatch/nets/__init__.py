@@ -18,6 +18,4 @@ def make_net(name: str, classes: int, channels: int, *, dropout: float = 0.0, mo
     if shape is None:
         raise UsageError(f"net.name = '{name}': type wrn-DEPTH-WIDTH, for example wrn-28-2, wrn-37-2 or wrn-10-2")
     stages, blocks, width = shape
-    return WideResNet(
-        classes, channels, width=width, blocks=blocks, stages=stages, dropout=dropout, momentum=momentum
-    )
+    return WideResNet(classes, channels, width=width, blocks=blocks, stages=stages, dropout=dropout, momentum=momentum)

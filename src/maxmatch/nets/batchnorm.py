@@ -34,9 +34,8 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(channels))
 
     def forward(self, x: Tensor) -> Tensor:
-        running = (None, None) if self.mode == "score" else (self.running_mean, self.running_var)
-        batch_statistics = self.mode != "eval"
-        return functional.batch_norm(x, *running, self.weight, self.bias, batch_statistics, self.momentum, self.eps)
+        mean, var = (None, None) if self.mode == "score" else (self.running_mean, self.running_var)
+        return functional.batch_norm(x, mean, var, self.weight, self.bias, self.mode != "eval", self.momentum, self.eps)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, momentum={self.momentum:g}, eps={self.eps:g}"

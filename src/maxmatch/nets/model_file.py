@@ -64,7 +64,9 @@ def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
     tensors, metadata = read_tensors(path)
     version = json.loads(metadata.get("format_version", "0"))
     if version != FORMAT_VERSION:
-        raise UserError(f"{path} has format {version}, this version reads {FORMAT_VERSION}: train it again with maxmatch train")
+        raise UserError(
+            f"{path} has format {version}, this version reads {FORMAT_VERSION}: train it again with maxmatch train"
+        )
     info = ModelInfo(
         tuple(json.loads(metadata["classes"])),
         Preprocessing(**json.loads(metadata["preprocessing"])),
@@ -88,6 +90,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             metadata = file.metadata() or {}
             return {name: torch.as_tensor(file.get_tensor(name)) for name in file.keys()}, metadata  # noqa: SIM118
     except FileNotFoundError:
-        raise UserError(f"{path} is missing: the run did not finish; type maxmatch train --resume --out {path.parent}") from None
+        raise UserError(
+            f"{path} is missing: the run did not finish; type maxmatch train --resume --out {path.parent}"
+        ) from None
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): train again, or restore the file") from None

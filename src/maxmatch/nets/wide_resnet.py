@@ -40,7 +40,8 @@ class Block(nn.Module):
         y = functional.leaky_relu(self.norm2(self.conv1(y)), SLOPE)
         if self.dropout:
             y = functional.dropout(y, self.dropout, self.training)
-        return self.conv2(y) + (x if self.shortcut is None else self.shortcut(x))
+        out: Tensor = self.conv2(y) + (x if self.shortcut is None else self.shortcut(x))
+        return out
 
 
 class WideResNet(nn.Module):
@@ -81,7 +82,8 @@ class WideResNet(nn.Module):
 
     def forward_head(self, features: Tensor) -> Tensor:
         """Feature map to logits: global average pool and one linear layer."""
-        return self.head(features.mean((2, 3)))
+        logits: Tensor = self.head(features.mean((2, 3)))
+        return logits
 
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(x))

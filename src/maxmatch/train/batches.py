@@ -25,7 +25,15 @@ class Batches:
     """Makes any step's batch from images that live on the device: a pure function of the step."""
 
     def __init__(
-        self, images: Images, split: Split, views: Views, plan: Plan, needs: Needs, batch: int, ratio: int, device: torch.device
+        self,
+        images: Images,
+        split: Split,
+        views: Views,
+        plan: Plan,
+        needs: Needs,
+        batch: int,
+        ratio: int,
+        device: torch.device,
     ) -> None:
         self.views, self.plan, self.needs, self.device = views, plan, needs, device
         self.batch, self.unlabelled_batch = batch, batch * ratio
@@ -44,7 +52,10 @@ class Batches:
         if self.needs.x_strong:
             draws = self._views("labelled/strong", step, 1, len(x), self.views.strong_uniforms)
             x_strong = self.views.strong_views(x, draws, x_draws[0]).images[0]
-        weak, strong = pool.new_empty(0, *pool.shape), Strong(pool.new_empty(0, *pool.shape), index.new_empty(0, len(pool), 0))
+        weak, strong = (
+            pool.new_empty(0, *pool.shape),
+            Strong(pool.new_empty(0, *pool.shape), index.new_empty(0, len(pool), 0)),
+        )
         if self.needs.weak:
             weak_draws = self._views("weak", step, self.needs.weak, len(pool), self.views.weak_uniforms)
             weak = self.views.weak_views(pool, weak_draws)

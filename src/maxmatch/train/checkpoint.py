@@ -51,9 +51,7 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Progr
     return path
 
 
-def restore_checkpoint(
-    folder: Path, tensors: Mapping[str, Tensor], warn: Callable[[str], None]
-) -> Progress | None:
+def restore_checkpoint(folder: Path, tensors: Mapping[str, Tensor], warn: Callable[[str], None]) -> Progress | None:
     """Copy the newest sound checkpoint into `tensors`; a damaged one is named and the one before it taken."""
     found = checkpoints(folder)
     for path in reversed(found):

@@ -40,7 +40,7 @@ class Health:
         self._ops = torch.arange(len(OPS), device=device)
 
     def guard(self, losses: Losses, step: Tensor) -> Tensor:
-        """Note the first step at which a term was not finite; returns 1.0 where the update must be skipped, else 0.0."""
+        """Note the first step at which a term was not finite; returns 1 where the update must be skipped, else 0."""
         bad = ~torch.stack([losses.terms[name].detach() for name in self.terms]).isfinite()
         self.first_bad.copy_(torch.where(bad & (self.first_bad < 0), step, self.first_bad))
         return bad.any().float()
@@ -76,7 +76,7 @@ class Health:
 
     def read(self) -> dict[str, Any]:
         """The figures of the steps since the last read, as plain numbers; the sums start again at zero."""
-        sums = {name: value.tolist() for name, value in self.sums.items()}
+        sums: dict[str, Any] = {name: value.tolist() for name, value in self.sums.items()}
         for value in self.sums.values():
             value.zero_()
         steps = max(sums["steps"], 1)

@@ -39,10 +39,17 @@ from maxmatch.settings import plain
 from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, restore_checkpoint, save_checkpoint
 from maxmatch.train.log import Metrics, Screen
-from maxmatch.train.recipe import Recipe, read_values, resolve
+from maxmatch.train.recipe import Device, Recipe, read_values, resolve
 from maxmatch.train.step import Step
 
-MINE = ("recipe.json", "split.json", "initial.safetensors", "metrics.jsonl", "model.safetensors", "result.json")
+MINE = (
+    "recipe.json",
+    "split.json",
+    "initial.safetensors",
+    "metrics.jsonl",
+    "model.safetensors",
+    "result.json",
+)
 
 
 def fit(
@@ -88,7 +95,7 @@ def saved_recipe(folder: Path) -> Recipe:
     return Recipe.from_dict(read_values(folder / "recipe.json"))
 
 
-def best_device() -> str:
+def best_device() -> Device:
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
@@ -103,7 +110,13 @@ def count_labels(labels: int | str, images: Images) -> int:
 
 
 def _prepare(
-    recipe: Recipe, folder: Path, data: Images | None, resume: bool, force: bool, init: str | Path | None, quiet: bool
+    recipe: Recipe,
+    folder: Path,
+    data: Images | None,
+    resume: bool,
+    force: bool,
+    init: str | Path | None,
+    quiet: bool,
 ) -> _Run:
     """Build everything that can be refused before the folder is touched, then the folder."""
     device = _device(recipe.train.device)
@@ -148,7 +161,9 @@ def _claim(folder: Path, force: bool) -> None:
 def _start_from(run: _Run, source: Path) -> None:
     net, info = load_model(source / "model.safetensors")
     if info.net["name"] != run.info.net["name"] or info.classes != run.info.classes:
-        raise UsageError(f"--init {source}: it has {info.net['name']} and {len(info.classes)} classes, this run another net or classes")
+        raise UsageError(
+            f"--init {source}: {info.net['name']} with {len(info.classes)} classes, but this run has another net or classes"
+        )
     for target in (run.step.net, run.step.average.net):
         target.load_state_dict(net.state_dict())
 
@@ -174,12 +189,16 @@ class _Run:
     def __post_init__(self) -> None:
         recipe, images = self.recipe, self.images
         self.preprocessing = Preprocessing(*images.shape)
-        net_values = {"name": recipe.net.name, "dropout": recipe.net.dropout, "momentum": recipe.net.batchnorm_momentum}
+        net_values: dict[str, Any] = {
+            "name": recipe.net.name,
+            "dropout": recipe.net.dropout,
+            "momentum": recipe.net.batchnorm_momentum,
+        }
         self.info = ModelInfo(images.classes, self.preprocessing, net_values)
         self.views = make_views(recipe.augment)
         net = make_net(classes=len(images.classes), channels=images.shape[0], **net_values)
         dtype = torch.float64 if recipe.train.precision == "float64" else torch.float32
-        net.to(self.device, dtype, memory_format=torch.channels_last)  # faster on CPU and GPU alike
+        net.to(self.device, dtype).to(memory_format=torch.channels_last)  # the faster layout, everywhere
         batches = Batches(
             images, self.split, self.views, Plan(recipe.train.seed), recipe.method.needs,
             recipe.train.batch, recipe.train.ratio, self.device,
@@ -265,7 +284,7 @@ class _Run:
         if failure:
             raise UserError(
                 f"the {failure[0]} loss is not finite at step {failure[1]}: checkpoints before it are in "
-                f"{self.folder / 'checkpoint'}; lower the learning rate, for example --set train.lr={self.recipe.train.lr / 3:.2g}"
+                f"{self.folder / 'checkpoint'}; lower the learning rate: --set train.lr={self.recipe.train.lr / 3:.2g}"
             )
 
     def _result(self, seconds_total: float) -> dict[str, Any]:
@@ -355,7 +374,7 @@ def _signals() -> Iterator[list[int]]:
         caught.append(number)
         signal.signal(number, before[number])
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (int(signal.SIGINT), int(signal.SIGTERM)):
         before[number] = signal.signal(number, catch)
     try:
         yield caught
@@ -372,7 +391,11 @@ def _one_line_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         what = os.strerror(error.errno) if error.errno else str(error)
         where = error.filename or folder
-        hint = f"then type maxmatch train --resume --out {folder}" if (folder / "recipe.json").exists() else "or another --out"
+        hint = (
+            f"then type maxmatch train --resume --out {folder}"
+            if (folder / "recipe.json").exists()
+            else "or another --out"
+        )
         raise UserError(f"{where}: {what}; make room or mend it, {hint}") from None
 
 

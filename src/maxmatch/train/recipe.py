@@ -122,7 +122,7 @@ class Recipe:
                 raise UsageError(unknown("section", name, sections))
             if not isinstance(section, Mapping):
                 raise UsageError(f"{name} = {section!r}: a section of settings is wanted, for example [{name}]")
-        made = {
+        made: dict[str, Any] = {
             name: make_method(section) if name == "method" else build(sections[name], section, name)
             for name, section in values.items()
         }
@@ -161,7 +161,7 @@ def horizon_decay(steps: int, share: float = 0.05) -> float:
     return 1 - 1 / max(2.0, share * steps)
 
 
-def resolve(recipe: Recipe, *, device: str, threads: int) -> Recipe:
+def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
     """Settle every `auto`."""
     train, net = recipe.train, recipe.net
     decay = horizon_decay(train.steps)
@@ -201,7 +201,12 @@ def _check(recipe: Recipe) -> None:
         ("augment.shift", recipe.augment.shift, 0 <= recipe.augment.shift <= 0.5, "from 0 to 0.5"),
         ("augment.cutout", recipe.augment.cutout, (recipe.augment.cutout or 0) >= 0, "0 or more"),
         ("evaluate.batch", recipe.evaluate.batch, recipe.evaluate.batch >= 1, "at least 1"),
-        ("evaluate.robust_views", recipe.evaluate.robust_views, recipe.evaluate.robust_views >= 1, "at least 1"),
+        (
+            "evaluate.robust_views",
+            recipe.evaluate.robust_views,
+            recipe.evaluate.robust_views >= 1,
+            "at least 1",
+        ),
     ]
     for name, value, holds, rule in rules:
         if not holds:

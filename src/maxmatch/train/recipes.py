@@ -36,7 +36,10 @@ DEFAULT = {"digits": "digits"}  # the recipe of a data set where none is asked f
 
 
 def compose(
-    dataset: str | None = None, method: str | None = None, config: str | None = None, given: Mapping[str, Any] | None = None
+    dataset: str | None = None,
+    method: str | None = None,
+    config: str | None = None,
+    given: Mapping[str, Any] | None = None,
 ) -> Recipe:
     """Defaults < named recipe < config file < what was typed (`given`, two levels of plain values).
 
@@ -47,7 +50,13 @@ def compose(
     dataset = dataset or file_values.get("data", {}).get("name") or "digits"
     method = method or given.get("method", {}).get("name") or file_values.get("method", {}).get("name") or "maxmatch"
     base = RECIPES[base_name or DEFAULT.get(dataset, "paper")]
-    layers: list[Mapping[str, Any]] = [base(method), {"data": {"name": dataset}}, file_values, given, {"method": {"name": method}}]
+    layers: list[Mapping[str, Any]] = [
+        base(method),
+        {"data": {"name": dataset}},
+        file_values,
+        given,
+        {"method": {"name": method}},
+    ]
     merged: Values = {}
     for layer in layers:
         for section, values in layer.items():

@@ -40,7 +40,9 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
                 )
             changes[name] = now
     if changes.get("steps", saved.train.steps) < saved.train.steps:
-        raise UsageError(f"train.steps = {changes['steps']}: {folder} was begun with {saved.train.steps}; only more can be asked for")
+        raise UsageError(
+            f"train.steps = {changes['steps']}: {folder} was begun with {saved.train.steps}; only more can be asked for"
+        )
     return replace(saved, train=replace(saved.train, **changes))
 
 

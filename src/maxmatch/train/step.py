@@ -26,7 +26,12 @@ class Runner:
     """What a method may touch: `methods.base.Run`, on one device."""
 
     def __init__(
-        self, net: nn.Module, average: Average, preprocessing: Preprocessing, state: nn.Module | None, bf16: bool
+        self,
+        net: nn.Module,
+        average: Average,
+        preprocessing: Preprocessing,
+        state: nn.Module | None,
+        bf16: bool,
     ) -> None:
         parameter = next(net.parameters())
         self.state = state
@@ -61,14 +66,20 @@ class Runner:
         ready = [self.pixels(g) if g.dtype == torch.uint8 else g for g in groups]
         with self._precision():
             logits: Tensor = net(torch.cat(ready))
-        return logits.split([len(g) for g in groups])
+        return torch.split(logits, [len(g) for g in groups])
 
 
 class Step:
     """Everything a step changes, and `step(t)`, which changes it."""
 
     def __init__(
-        self, method: Method, batches: Batches, net: nn.Module, preprocessing: Preprocessing, settings: TrainSettings, classes: int
+        self,
+        method: Method,
+        batches: Batches,
+        net: nn.Module,
+        preprocessing: Preprocessing,
+        settings: TrainSettings,
+        classes: int,
     ) -> None:
         device = next(net.parameters()).device
         self.method, self.batches, self.net, self.settings = method, batches, net, settings
@@ -92,8 +103,9 @@ class Step:
         batch, op = self.batches(t)
         losses = self.method.losses(self.run, batch)
         self.optimizer.zero_grad(set_to_none=True)
-        torch.stack(list(losses.terms.values())).sum().backward()
-        self.optimizer.found_inf = self.health.guard(losses, self.run.step)
+        torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())
+        # The fused kernel skips the update where this is 1; torch's gradient scaler speaks to it the same way.
+        self.optimizer.found_inf = self.health.guard(losses, self.run.step)  # type: ignore[attr-defined]
         self.optimizer.step()
         self.average.update()
         self.health.add(losses, op, self.batches.hidden[batch.index])
@@ -120,9 +132,7 @@ def _optimizer(net: nn.Module, state: nn.Module | None, lr: Tensor, settings: Tr
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    optimizer = torch.optim.SGD(
-        groups, lr=lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True
-    )
+    optimizer = torch.optim.SGD(groups, lr=lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True)
     for parameter in parameters:
         optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     return optimizer

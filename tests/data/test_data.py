@@ -1,0 +1,168 @@
+"""Digits, arrays, splits and the plan."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from maxmatch.data import DATASETS
+from maxmatch.data.datasets import LOADERS, from_arrays, load
+from maxmatch.data.plan import BLOCK, Plan
+from maxmatch.data.split import load_split, make_split
+from maxmatch.errors import UsageError, UserError
+
+
+def test_the_names_are_those_that_load():
+    assert set(DATASETS) == set(LOADERS)
+
+
+def test_digits_are_scikit_learn_s_with_a_third_for_testing():
+    from sklearn.datasets import load_digits
+
+    digits = load("digits")
+    assert len(digits.x) + len(digits.test_x) == 1797
+    assert len(digits.test_x) == 602
+    everything = torch.cat([digits.x, digits.test_x]).double().mean().item()
+    assert everything == pytest.approx(load_digits().data.mean() * 255 / 16, abs=0.5)
+    assert torch.bincount(digits.test_y).tolist() == [-(-count // 3) for count in np.bincount(load_digits().target)]
+
+
+def test_arrays_in_every_layout_are_the_same_images():
+    grey = np.random.default_rng(0).integers(0, 256, (5, 9, 8), np.uint8)
+    colour = np.random.default_rng(0).integers(0, 256, (5, 9, 8, 3), np.uint8)
+    y = [0, 1, -1, 1, 0]
+    assert torch.equal(from_arrays(grey, y).x, from_arrays(torch.from_numpy(grey)[:, None], y).x)
+    channels_first = np.ascontiguousarray(colour.transpose(0, 3, 1, 2))
+    assert torch.equal(from_arrays(colour, y).x, from_arrays(channels_first, y).x)
+    assert from_arrays(colour, y).shape == (3, 9, 8)
+
+
+X = np.zeros((4, 8, 8), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((X.astype(float), [0, 1, 0, 1]), "uint8 from 0 to 255"),
+        ((X, [0, 1]), "4 images but 2 labels"),
+        ((X, [-1, -1, -1, -1]), "no image has a label"),
+        ((X, [0, -2, 0, 1]), "labels run from -2"),
+        ((X[:, :4], [0, 1, 0, 1]), "from 8x8 up"),
+        ((X, [0, 1, 0, 1], X), "needs both test_x and test_y"),
+        ((X, [0, 1, 0, 1], np.zeros((2, 9, 9), np.uint8), [0, 1]), "like the training images"),
+    ],
+)
+def test_wrong_arrays_are_one_line(arguments, message):
+    with pytest.raises(UsageError, match=message):
+        from_arrays(*arguments)
+
+
+def test_unknown_data_sets_name_the_nearest():
+    with pytest.raises(UsageError, match="did you mean 'digits'"):
+        load("digit")
+
+
+Y = np.repeat([0, 1, 2, 3], [50, 30, 15, 5])
+
+
+def test_a_balanced_split_has_as_many_of_each_class():
+    split = make_split(Y, 16, seed=3)
+    assert np.bincount(Y[split.labelled]).tolist() == [4, 4, 4, 4]
+    assert len(set(split.labelled.tolist())) == 16
+    assert split.unlabelled.tolist() == list(range(100))
+
+
+def test_what_a_small_class_lacks_goes_to_the_others():
+    assert np.bincount(Y[make_split(Y, 40, seed=1).labelled]).tolist() == [12, 12, 11, 5]
+
+
+def test_a_proportional_split_follows_the_frequencies():
+    # SVHN at 40 labels: digit 1 has 7, 2 has 6, 3 to 5 have 4, the others 3.
+    counts = [4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659]
+    y = np.repeat(np.arange(10), counts)
+    split = make_split(y, 40, seed=1, protocol="proportional")
+    assert np.bincount(y[split.labelled]).tolist() == [3, 7, 6, 4, 4, 4, 3, 3, 3, 3]
+    assert np.bincount(Y[make_split(Y, 4, 1, "proportional").labelled]).tolist() == [1, 1, 1, 1]
+
+
+def test_the_seed_decides_the_split():
+    assert make_split(Y, 8, 1).labelled.tolist() == make_split(Y, 8, 1).labelled.tolist()
+    assert make_split(Y, 8, 1).labelled.tolist() != make_split(Y, 8, 2).labelled.tolist()
+
+
+def test_images_without_a_label_are_never_shown_with_one():
+    y = np.where(np.arange(100) % 3 == 0, Y, -1)
+    assert (y[make_split(y, 8, 1).labelled] >= 0).all()
+
+
+def test_the_pool_may_leave_the_labelled_images_out():
+    split = make_split(Y, 8, 1, exclude_labelled=True)
+    assert len(split.unlabelled) == 92
+    assert not set(split.unlabelled.tolist()) & set(split.labelled.tolist())
+
+
+@pytest.mark.parametrize(("labels", "message"), [(101, "only 100"), (3, "at least one a class")])
+def test_impossible_numbers_of_labels_are_refused(labels, message):
+    with pytest.raises(UsageError, match=message):
+        make_split(Y, labels, 1)
+
+
+def test_a_saved_split_knows_its_data_and_its_own_digest(tmp_path):
+    split, path = make_split(Y, 8, 1), tmp_path / "split.json"
+    split.save(path, "abc")
+    again = load_split(path, "abc")
+    assert again.labelled.tolist() == split.labelled.tolist()
+    assert again.unlabelled.tolist() == split.unlabelled.tolist()
+    with pytest.raises(UserError, match="other images"):
+        load_split(path, "abd")
+    record = json.loads(path.read_text())
+    record["labelled"][0] += 1
+    path.write_text(json.dumps(record))
+    with pytest.raises(UserError, match="was changed"):
+        load_split(path, "abc")
+
+
+@given(st.integers(0, 9), st.integers(0, 10 * BLOCK), st.integers(0, 10 * BLOCK))
+@settings(max_examples=50, deadline=None)
+def test_the_plan_is_a_pure_function_of_seed_step_and_stream(seed, first, second):
+    plan = Plan(seed)
+    drawn = {step: plan.uniforms("a", step, (3, 2)).copy() for step in (first, second)}
+    for step in (second, first):  # in another order, by another plan
+        assert (Plan(seed).uniforms("a", step, (3, 2)) == drawn[step]).all()
+    if first != second:
+        assert (drawn[first] != drawn[second]).any()
+    assert (Plan(seed).uniforms("b", first, (3, 2)) != drawn[first]).any()
+    assert (Plan(seed + 1).uniforms("a", first, (3, 2)) != drawn[first]).any()
+
+
+def test_uniforms_are_uniform():
+    drawn = np.concatenate([Plan(1).uniforms("u", step, (1000,)) for step in range(64)])
+    assert 0 <= drawn.min() < drawn.max() < 1
+    assert drawn.mean() == pytest.approx(0.5, abs=0.005)
+    assert drawn.var() == pytest.approx(1 / 12, abs=0.002)
+
+
+def test_every_image_comes_once_a_round_in_a_new_order():
+    plan, n, batch = Plan(1), 10, 4
+    stream = np.concatenate([plan.indices("x", step, batch, n) for step in range(5)])
+    assert sorted(stream[:10]) == list(range(10)) == sorted(stream[10:20])
+    assert stream[:10].tolist() != stream[10:20].tolist()
+
+
+def test_a_batch_may_be_larger_than_the_pool():
+    drawn = Plan(1).indices("x", 3, 32, 5)
+    assert set(drawn.tolist()) == set(range(5))
+    assert np.bincount(drawn).max() - np.bincount(drawn).min() <= 2
+
+
+def test_k_is_drawn_by_its_weights_and_seeded():
+    choices = ((1, 0.5), (2, 0.3), (3, 0.2))
+    drawn = np.array([Plan(1).choice("k", step, choices) for step in range(0, 3000)])
+    assert [round(float((drawn == k).mean()), 1) for k in (1, 2, 3)] == [0.5, 0.3, 0.2]
+    assert drawn.tolist() == [Plan(1).choice("k", step, choices) for step in range(0, 3000)]
+    assert Plan(1).choice("k", 0, ((4, 1.0),)) == 4

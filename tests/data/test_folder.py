@@ -1,0 +1,70 @@
+"""Pictures as files: modes, sizes, rotation, and files that are no pictures."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from maxmatch.data.folder import list_images, read_image
+from maxmatch.errors import UsageError
+
+
+def test_files_are_listed_sorted_and_by_their_ending(tmp_path):
+    for name in ("b.PNG", "a/c.jpg", "notes.txt", "a/ä ö.webp"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    assert [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)] == [
+        "a/c.jpg",
+        "a/ä ö.webp",
+        "b.PNG",
+    ]
+
+
+def test_a_folder_without_pictures_is_one_line(tmp_path):
+    with pytest.raises(UsageError, match="no pictures"):
+        list_images(tmp_path)
+    with pytest.raises(UsageError, match="no such folder"):
+        list_images(tmp_path / "none")
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "CMYK", "1", "LA", "I;16"])
+def test_every_mode_becomes_grey_or_rgb(tmp_path, mode):
+    pixels = np.full((10, 12), 255 if mode == "1" else 200, np.uint8)
+    picture = (
+        Image.fromarray(pixels).convert(mode) if mode != "I;16" else Image.fromarray((pixels.astype(np.uint16)) << 8)
+    )
+    path = tmp_path / ("x.jpg" if mode == "CMYK" else "x.png")
+    picture.save(path)
+    for shape in ((1, 10, 12), (3, 10, 12)):
+        read = read_image(path, shape)
+        assert tuple(read.shape) == shape
+        assert abs(read.double().mean().item() - (255 if mode == "1" else 200)) < 3
+
+
+def test_a_picture_of_the_right_size_is_read_unchanged(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 9, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.png")
+    assert (read_image(tmp_path / "x.png", (3, 8, 9)).permute(1, 2, 0).numpy() == pixels).all()
+
+
+def test_the_exif_rotation_is_undone(tmp_path):
+    pixels = np.zeros((8, 8, 3), np.uint8)
+    pixels[0] = 255  # a bright top row
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees to view
+    Image.fromarray(pixels).save(tmp_path / "x.png", exif=exif)
+    read = read_image(tmp_path / "x.png", (1, 8, 8))[0]
+    assert read[:, -1].min() == 255
+    assert read[:, :-1].max() == 0
+
+
+def test_broken_files_are_named(tmp_path):
+    (tmp_path / "x.jpg").write_bytes(b"not a picture")
+    Image.new("RGB", (64, 64)).save(tmp_path / "y.jpg")
+    whole = (tmp_path / "y.jpg").read_bytes()
+    (tmp_path / "y.jpg").write_bytes(whole[: len(whole) // 2])
+    for name in ("x.jpg", "y.jpg"):
+        with pytest.raises(OSError, match=name):
+            read_image(tmp_path / name, (3, 8, 8))

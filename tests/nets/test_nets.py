@@ -1,0 +1,150 @@
+"""The Wide ResNet's size and wiring, BatchNorm's three modes, the average against torch's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from maxmatch.errors import UsageError
+from maxmatch.nets import make_net
+from maxmatch.nets.averaging import Average
+from maxmatch.nets.batchnorm import BatchNorm, scoring, set_mode
+
+
+@pytest.mark.parametrize(
+    ("name", "classes", "millions"), [("wrn-28-2", 10, 1.47), ("wrn-28-8", 100, 23.4), ("wrn-37-2", 10, 5.93)]
+)
+def test_parameter_counts_are_the_published_ones(name, classes, millions):
+    count = sum(p.numel() for p in make_net(name, classes, 3).parameters())
+    assert count / 1e6 == pytest.approx(millions, rel=2e-3)
+
+
+def reference_forward(net, x):
+    """Google's residual block, written from the protocol: every block normalises first, the first shortcut too."""
+
+    def normed(module, value):
+        return nn.functional.leaky_relu(module(value), 0.1)
+
+    y = net.stem(x)
+    for number, block in enumerate(net.blocks):
+        activated = normed(block.norm1, y)
+        shortcut = activated if number == 0 else y
+        out = block.conv2(normed(block.norm2, block.conv1(activated)))
+        if block.conv1.in_channels != block.conv1.out_channels:
+            shortcut = block.shortcut(shortcut)
+        y = shortcut + out
+    return net.head(normed(net.norm, y).mean((2, 3)))
+
+
+def test_the_wiring_is_google_s():
+    torch.manual_seed(0)
+    net = make_net("wrn-16-2", 10, 3)
+    x = torch.randn(4, 3, 32, 32)
+    torch.testing.assert_close(net(x), reference_forward(net, x))
+
+
+def test_stages_halve_the_side_and_double_the_width():
+    net = make_net("wrn-37-2", 10, 3)
+    assert net.forward_features(torch.zeros(1, 3, 96, 96)).shape == (1, 256, 12, 12)
+    assert net.num_features == 256
+    assert make_net("wrn-10-1", 3, 1)(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
+
+
+def test_initial_weights_have_the_stated_spread():
+    torch.manual_seed(0)
+    net = make_net("wrn-28-8", 100, 3)
+    conv = net.blocks[-1].conv2.weight
+    assert conv.std().item() == pytest.approx((2 / (9 * conv.shape[0])) ** 0.5, rel=0.02)
+    assert net.head.weight.std().item() == pytest.approx((2 / (512 + 100)) ** 0.5, rel=0.05)
+    assert net.head.bias.abs().sum() == 0
+
+
+def test_dropout_acts_in_training_alone():
+    torch.manual_seed(0)
+    net = make_net("wrn-10-1", 10, 1, dropout=0.5)
+    x = torch.randn(4, 1, 8, 8)
+    set_mode(net, "train")
+    assert not torch.equal(net(x), net(x))
+    with scoring(net):
+        assert torch.equal(net(x), net(x))
+    set_mode(net, "eval")
+    assert torch.equal(net(x), net(x))
+
+
+@pytest.mark.parametrize("name", ["wrn-11-2", "resnet", "wrn-28-0", "wrn-28"])
+def test_unknown_nets_are_refused(name):
+    with pytest.raises(UsageError, match="type wrn-DEPTH-WIDTH"):
+        make_net(name, 10, 3)
+
+
+class Foreign(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+@pytest.mark.parametrize("make", [lambda: BatchNorm(3, momentum=0.1, eps=1e-5), Foreign])
+def test_the_three_modes_of_batchnorm(make):
+    """Oracle: nn.BatchNorm2d in train and eval mode."""
+    torch.manual_seed(0)
+    x, y = torch.randn(2, 8, 3, 4, 4).unbind(0)
+    oracle, ours = nn.BatchNorm2d(3), make()
+    state = [b for b in ours.buffers() if b.ndim]
+    set_mode(ours, "train")
+    torch.testing.assert_close(ours(x), oracle(x))
+    before = [b.clone() for b in ours.buffers()]
+    with scoring(ours):
+        scored = ours(y)
+    assert all(torch.equal(a, b) for a, b in zip(before, ours.buffers(), strict=True))
+    fresh = nn.BatchNorm2d(3)
+    torch.testing.assert_close(scored, fresh(y))
+    set_mode(ours, "eval")
+    oracle.eval()
+    torch.testing.assert_close(ours(y), oracle(y))
+    torch.testing.assert_close(state[0], oracle.running_mean)
+    torch.testing.assert_close(state[1], oracle.running_var)
+    set_mode(ours, "train")
+    ours(y)
+    assert not torch.equal(before[0], next(ours.buffers()))
+
+
+def test_scoring_gives_no_gradient_and_goes_back_to_training():
+    net = make_net("wrn-10-1", 10, 1)
+    with scoring(net):
+        assert not net(torch.zeros(2, 1, 8, 8)).requires_grad
+    assert net.training
+    assert net.norm.mode == "train"
+
+
+def test_the_average_follows_like_torch_s_averaged_model():
+    torch.manual_seed(0)
+    net = make_net("wrn-10-1", 10, 1)
+    ours = Average(net, 0.9)
+    oracle = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=False)
+    oracle.n_averaged.fill_(1)
+    for _ in range(5):
+        with torch.no_grad():
+            for p in net.parameters():
+                p.add_(torch.randn_like(p))
+            for b in net.buffers():
+                b.add_(1)
+        ours.update()
+        oracle.update_parameters(net)
+    for a, b in zip(ours.net.parameters(), oracle.module.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+    for a, b in zip(ours.net.buffers(), net.buffers(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_decay_of_zero_is_a_copy():
+    net = make_net("wrn-10-1", 10, 1)
+    average = Average(net, 0.0)
+    with torch.no_grad():
+        net.head.weight.add_(1)
+    average.update()
+    assert torch.equal(average.net.head.weight, net.head.weight)

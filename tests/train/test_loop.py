@@ -1,0 +1,380 @@
+"""The loop: what a run folder holds, exact resume, kills, signals, and k = 1 as FixMatch."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import maxmatch
+from maxmatch.data.datasets import from_arrays
+from maxmatch.errors import Interrupted, UsageError, UserError
+from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.log import read_metrics
+from maxmatch.train.loop import MINE, fit, with_steps
+from maxmatch.train.resume import resumed_recipe
+from maxmatch.train.step import Step
+
+RESULT_KEYS = [
+    "dataset",
+    "labels",
+    "method",
+    "k",
+    "over",
+    "strategy",
+    "net",
+    "seed",
+    "fold",
+    "steps",
+    "seconds",
+    "seconds_total",
+    "steps_per_second",
+    "device",
+    "parameters",
+    "error",
+    "top5_error",
+    "supervised_loss",
+    "unlabeled_loss",
+    "unlabeled_loss_min",
+    "mask_rate",
+    "pseudo_label_accuracy",
+    "robust_error",
+    "robust_error_paper",
+    "versions",
+    "threads",
+    "recipe_sha256",
+]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def same(first: Path, second: Path) -> bool:
+    a, b = weights(first), weights(second)
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def without_time(folder: Path) -> list[dict]:
+    return read_metrics(folder / "metrics.jsonl")
+
+
+def test_a_run_folder_is_complete_and_plain(tiny, tmp_path):
+    recipe = tiny()
+    result = fit(recipe, tmp_path / "a", quiet=True)
+    held = {p.name for p in (tmp_path / "a").iterdir()}
+    assert held == {*MINE, "checkpoint"}
+    assert json.loads((tmp_path / "a" / "result.json").read_text()) == result
+    assert [key for key in RESULT_KEYS if key not in result] == []
+    assert result["error"].keys() == {"last", "median20", "best"}
+    assert (result["method"], result["k"], result["over"], result["strategy"]) == (
+        "maxmatch",
+        3,
+        "worst",
+        "select",
+    )
+    assert (result["labels"], result["steps"], result["seed"], result["fold"]) == (20, 12, 1, 1)
+    assert [p.name for p in checkpoints(tmp_path / "a" / "checkpoint")] == [
+        "000000008.safetensors",
+        "000000012.safetensors",
+    ]
+    saved = maxmatch.Recipe.from_dict(json.loads((tmp_path / "a" / "recipe.json").read_text()))
+    assert saved.sha256() == result["recipe_sha256"]
+    initial = load_file(tmp_path / "a" / "initial.safetensors")
+    assert initial.keys() == weights(tmp_path / "a").keys()
+    assert not torch.equal(initial["head.weight"], weights(tmp_path / "a")["head.weight"])
+
+
+def test_the_metrics_tell_the_health_of_the_run(tiny, tmp_path):
+    fit(tiny(method={"threshold": 0.15}), tmp_path / "a", quiet=True)
+    lines = read_metrics(tmp_path / "a" / "metrics.jsonl")
+    trained = [line for line in lines if line["kind"] == "train"]
+    assert [line["step"] for line in trained] == [3, 6, 9, 12]
+    assert [line["step"] for line in lines if line["kind"] == "evaluate"] == [6, 12]
+    for line in trained:
+        assert 0 < line["mask_rate"] <= 1
+        assert 0 <= line["pseudo_label_accuracy"] <= 1
+        assert line["unlabeled_loss_min"] <= line["unlabeled_loss"] * 1.5
+        assert sum(line["view_wins"]) == pytest.approx(1)
+        assert len(line["view_wins"]) == 3
+        assert all(0 <= share <= 1 for share in line["op_wins"].values())
+        assert "rotate" in line["op_wins"]
+
+
+def test_the_same_seed_gives_the_same_run_and_another_another(tiny, tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        fit(tiny(train={"seed": seed}), tmp_path / name, quiet=True)
+    assert same(tmp_path / "a", tmp_path / "b")
+    assert without_time(tmp_path / "a") == without_time(tmp_path / "b")
+    assert not same(tmp_path / "a", tmp_path / "c")
+
+
+def test_maxmatch_with_one_view_is_fixmatch_bit_for_bit_over_50_steps(tiny, tmp_path):
+    for name in ("fixmatch", "maxmatch"):
+        recipe = tiny(name, method={"k": 1, "threshold": 0.3}, train={"steps": 50, "evaluate_every": 50})
+        fit(recipe, tmp_path / name, quiet=True)
+    assert same(tmp_path / "fixmatch", tmp_path / "maxmatch")
+    assert without_time(tmp_path / "fixmatch") == without_time(tmp_path / "maxmatch")
+
+
+def test_two_views_are_not_fixmatch(tiny, tmp_path):
+    for k in (1, 2):
+        fit(tiny(method={"k": k, "threshold": 0.15}), tmp_path / str(k), quiet=True)
+    assert not same(tmp_path / "1", tmp_path / "2")
+
+
+class Killed(BaseException):
+    """As sudden as SIGKILL: nothing in the loop may catch it."""
+
+
+def stop_at(monkeypatch, step: int) -> None:
+    whole = Step.__call__
+
+    def stopping(self, t):
+        if t == step:
+            raise Killed
+        whole(self, t)
+
+    monkeypatch.setattr(Step, "__call__", stopping)
+
+
+@pytest.mark.parametrize("method", ["supervised", "fixmatch", "maxmatch"])
+@pytest.mark.parametrize("step", [1, 4, 7, 11])
+def test_stopped_anywhere_and_resumed_is_as_if_never_stopped(tiny, tmp_path, monkeypatch, method, step):
+    recipe = tiny(method, net={"dropout": 0.1, "name": "wrn-10-1"})
+    fit(recipe, tmp_path / "whole", quiet=True)
+    with monkeypatch.context() as patch:
+        stop_at(patch, step)
+        with pytest.raises(Killed):
+            fit(recipe, tmp_path / "cut", quiet=True)
+    assert not (tmp_path / "cut" / "result.json").exists()
+    torch.manual_seed(123)  # the resumed process has another state of its own
+    fit(resumed_recipe(tmp_path / "cut", {}), tmp_path / "cut", resume=True, quiet=True)
+    assert same(tmp_path / "whole", tmp_path / "cut")
+    assert without_time(tmp_path / "whole") == without_time(tmp_path / "cut")
+    one, other = (json.loads((tmp_path / n / "result.json").read_text()) for n in ("whole", "cut"))
+    for key in ("error", "robust_error", "supervised_loss", "unlabeled_loss", "mask_rate", "recipe_sha256"):
+        assert one[key] == other[key], key
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "maxmatch", *map(str, arguments)]
+
+
+LONG = ["train", "digits@20", "--set", "net.name=wrn-10-1", "--set", "train.batch=8", "--set", "train.ratio=2",
+        "--set", "train.threads=1", "--set", "train.checkpoint_every=5", "--steps", "60"]  # fmt: skip
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(maxmatch.__file__).parents[1])}
+
+
+def wait_for(path: Path, process: subprocess.Popen) -> None:
+    for _ in range(1200):
+        if path.exists() or process.poll() is not None:
+            return
+        time.sleep(0.05)
+
+
+def start(out: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        command(*LONG, "--out", out),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=ENVIRONMENT,
+    )
+
+
+def test_sigkill_and_sigterm_lose_nothing(tmp_path):
+    """Real processes: one killed, one terminated, each resumed, against one left alone."""
+    whole, killed, ended = (tmp_path / name for name in ("whole", "killed", "ended"))
+    subprocess.run(command(*LONG, "--out", whole), check=True, capture_output=True, env=ENVIRONMENT)
+    for out, number in ((killed, signal.SIGKILL), (ended, signal.SIGTERM)):
+        process = start(out)
+        wait_for(out / "checkpoint" / f"{10:09d}.safetensors", process)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)
+        assert process.returncode == (143 if number == signal.SIGTERM else -9), said
+        if number == signal.SIGTERM:
+            assert "nothing is lost: type maxmatch train --resume --out" in said
+            assert said.count("Traceback") == 0
+        assert not (out / "result.json").exists()
+        subprocess.run(command("train", "--resume", "--out", out), check=True, capture_output=True, env=ENVIRONMENT)
+        assert same(whole, out), number
+
+
+def test_ctrl_c_saves_and_raises(tiny, tmp_path, monkeypatch):
+    whole = Step.__call__
+
+    def with_signal(self, t):
+        if t == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        whole(self, t)
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(Step, "__call__", with_signal)
+    with pytest.raises(Interrupted) as caught:
+        fit(tiny(), tmp_path / "a", quiet=True)
+    assert caught.value.code == 130
+    assert checkpoints(tmp_path / "a" / "checkpoint")[-1].stem == "000000006"
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_damaged_checkpoint_falls_back_and_says_so(tiny, tmp_path, monkeypatch, capsys):
+    recipe = tiny()
+    fit(recipe, tmp_path / "whole", quiet=True)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 10)
+        with pytest.raises(Killed):
+            fit(recipe, tmp_path / "cut", quiet=True)
+    newest = checkpoints(tmp_path / "cut" / "checkpoint")[-1]
+    content = bytearray(newest.read_bytes())
+    content[-20] ^= 1
+    newest.write_bytes(bytes(content))
+    fit(resumed_recipe(tmp_path / "cut", {}), tmp_path / "cut", resume=True, quiet=True)
+    assert "falling back" in capsys.readouterr().err
+    assert same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_torn_checkpoint_falls_back_too(tiny, tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        stop_at(patch, 10)
+        with pytest.raises(Killed):
+            fit(tiny(), tmp_path / "a", quiet=True)
+    for path in checkpoints(tmp_path / "a" / "checkpoint"):
+        path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(UserError, match="no sound checkpoint is left"):
+        fit(resumed_recipe(tmp_path / "a", {}), tmp_path / "a", resume=True, quiet=True)
+    assert capsys.readouterr().err.count("falling back") == 2
+
+
+def test_a_run_is_never_overwritten_unasked(tiny, tmp_path):
+    fit(tiny(), tmp_path / "a", quiet=True)
+    before = weights(tmp_path / "a")
+    with pytest.raises(UsageError, match="--resume to go on with it, --force to replace it"):
+        fit(tiny(train={"seed": 2}), tmp_path / "a", quiet=True)
+    assert all(torch.equal(before[n], t) for n, t in weights(tmp_path / "a").items())
+    (tmp_path / "a" / "mine.txt").write_text("a note of the user's own")
+    fit(tiny(train={"seed": 2}), tmp_path / "a", force=True, quiet=True)
+    assert not torch.equal(before["head.weight"], weights(tmp_path / "a")["head.weight"])
+    assert (tmp_path / "a" / "mine.txt").exists()
+
+
+def test_a_finished_run_says_so_and_can_be_made_longer(tiny, tmp_path):
+    first = fit(tiny(), tmp_path / "a", quiet=True)
+    stamp = (tmp_path / "a" / "result.json").stat().st_mtime_ns
+    assert fit(resumed_recipe(tmp_path / "a", {}), tmp_path / "a", resume=True, quiet=True) == first
+    assert (tmp_path / "a" / "result.json").stat().st_mtime_ns == stamp
+    longer = resumed_recipe(tmp_path / "a", {"train": {"steps": 16}})
+    assert fit(longer, tmp_path / "a", resume=True, quiet=True)["steps"] == 16
+    assert with_steps(longer, 16) == longer
+
+
+def test_what_is_typed_again_must_agree(tiny, tmp_path):
+    fit(tiny(), tmp_path / "a", quiet=True)
+    assert resumed_recipe(tmp_path / "a", {"method": {"k": "3"}, "data": {"labels": "20"}}).method.k == 3
+    assert resumed_recipe(tmp_path / "a", {"train": {"log_every": 1}}).train.log_every == 1
+    for section, name, value in (
+        ("method", "k", 5),
+        ("train", "seed", 2),
+        ("train", "steps", 6),
+        ("data", "labels", 40),
+    ):
+        with pytest.raises(UsageError, match=f"{section}.{name}"):
+            resumed_recipe(tmp_path / "a", {section: {name: value}})
+    with pytest.raises(UsageError, match="did you mean 'train.seed'"):
+        resumed_recipe(tmp_path / "a", {"train": {"sead": 2}})
+    with pytest.raises(UsageError, match="method.name = fixmatch"):
+        resumed_recipe(tmp_path / "a", {"method": {"name": "fixmatch"}})
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_with_a_sound_checkpoint(tiny, tmp_path, monkeypatch):
+    whole = Step.__call__
+
+    def poisoned(self, t):
+        if t == 9:
+            with torch.no_grad():
+                self.net.head.weight.fill_(float("nan"))
+        whole(self, t)
+
+    monkeypatch.setattr(Step, "__call__", poisoned)
+    with pytest.raises(UserError, match=r"supervised loss is not finite at step 9.*train\.lr="):
+        fit(tiny(), tmp_path / "a", quiet=True)
+    newest = load_file(checkpoints(tmp_path / "a" / "checkpoint")[-1])
+    assert all(t.isfinite().all() for t in newest.values())
+
+
+def test_a_bad_step_is_skipped_not_taken(tiny, tmp_path):
+    """The update of a step whose loss is not finite must not reach the weights."""
+    from maxmatch.train.loop import _prepare
+    from maxmatch.train.recipe import resolve
+
+    run = _prepare(resolve(tiny("fixmatch", method={"weight": 1e308}), device="cpu", threads=1),
+                   tmp_path / "a", None, False, False, None, True)  # fmt: skip
+    before = run.step.net.head.weight.detach().clone()
+    run.step.method = replace(run.step.method, threshold=0.0, weight=1e308)
+    run.step(0)
+    assert run.step.health.failure() == ("unlabeled", 0)
+    assert torch.equal(before, run.step.net.head.weight)
+
+
+def test_arrays_of_ones_own_train_and_have_no_error_without_a_test_set(tiny, tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (60, 3, 12, 12), generator=generator, dtype=torch.uint8)
+    y = torch.arange(60) % 3
+    y[12:] = -1
+    recipe = tiny(labels="all")
+    result = fit(recipe, tmp_path / "a", data=from_arrays(x, y), quiet=True)
+    assert result["error"] == {"last": None, "median20": None, "best": None}
+    assert result["robust_error"] is None
+    assert result["labels"] == 12
+    with pytest.raises(UserError, match="other images"):
+        fit(with_steps(recipe, 20), tmp_path / "a", data=from_arrays(x.flip(0), y), resume=True, quiet=True)
+
+
+def test_the_ema_can_be_off(tiny, tmp_path):
+    fit(tiny(train={"ema_decay": 0}), tmp_path / "a", quiet=True)
+    newest = load_file(checkpoints(tmp_path / "a" / "checkpoint")[-1])
+    assert torch.equal(weights(tmp_path / "a")["head.weight"], newest["net.head.weight"])
+
+
+def test_init_starts_from_another_run_s_weights(tiny, tmp_path):
+    fit(tiny(), tmp_path / "a", quiet=True)
+    fit(tiny(train={"seed": 5}), tmp_path / "b", init=tmp_path / "a", quiet=True)
+    initial = load_file(tmp_path / "b" / "initial.safetensors")
+    assert all(torch.equal(initial[name], tensor) for name, tensor in weights(tmp_path / "a").items())
+    with pytest.raises(UsageError, match="another net or classes"):
+        fit(tiny(net={"name": "wrn-16-1"}), tmp_path / "c", init=tmp_path / "a", quiet=True)
+
+
+def test_global_randomness_is_left_alone(tiny, tmp_path):
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    fit(tiny(), tmp_path / "a", quiet=True)
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_warnings_name_what_is_probably_not_meant(tiny, tmp_path, capsys):
+    fit(tiny(method={"k": 1}), tmp_path / "a", quiet=True)
+    assert "MaxMatch with --k 1 is FixMatch" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("precision", ["float64", "bf16"])
+def test_other_precisions_run_and_are_saved_as_they_are(tiny, tmp_path, precision):
+    result = fit(tiny(train={"precision": precision, "steps": 6}), tmp_path / "a", quiet=True)
+    assert weights(tmp_path / "a")["head.weight"].dtype == (torch.float64 if precision == "float64" else torch.float32)
+    assert maxmatch.load(tmp_path / "a").predict_proba(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)).shape == (
+        1,
+        10,
+    )
+    assert result["supervised_loss"] > 0

@@ -1,0 +1,107 @@
+"""Recipes: typed, strict, and the same after JSON, TOML and the command line."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+
+import pytest
+
+from maxmatch.errors import UsageError
+from maxmatch.train.recipe import Recipe, horizon_decay, read_values, resolve
+from maxmatch.train.recipes import RECIPES, compose
+from maxmatch.train.schedule import learning_rate
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("method", ["supervised", "fixmatch", "maxmatch"])
+def test_named_recipes_survive_json_and_toml(name, method):
+    recipe = compose("digits", method, config=name)
+    assert Recipe.from_dict(json.loads(recipe.to_json())) == recipe
+    assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
+
+
+def test_the_paper_s_settings_are_the_defaults():
+    recipe = compose("digits", config="paper")
+    t = recipe.train
+    assert (t.steps, t.batch, t.batch * t.ratio, t.lr, t.momentum, t.nesterov) == (
+        2**20,
+        64,
+        448,
+        0.03,
+        0.9,
+        True,
+    )
+    assert (t.weight_decay, t.ema_decay, t.schedule, t.warmup) == (5e-4, 0.999, "cosine-7/16", 0)
+    assert (recipe.method.k, recipe.method.threshold, recipe.method.weight) == (3, 0.95, 1.0)
+    assert (recipe.net.name, recipe.augment.policy) == ("wrn-28-2", "fixmatch")
+
+
+def test_precedence_is_recipe_config_then_what_is_typed(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text('recipe = "digits"\n[train]\nlr = 0.5\nsteps = 7\n[method]\nname = "fixmatch"\nthreshold = 0.5\n')
+    recipe = compose(config=str(path), given={"train": {"steps": 9}})
+    assert (recipe.train.lr, recipe.train.steps, recipe.train.schedule) == (0.5, 9, "cosine")
+    assert (type(recipe.method).__name__, recipe.method.threshold) == ("FixMatch", 0.5)
+    other = compose(config=str(path), method="maxmatch")
+    assert other.method.threshold == 0.95  # options of the file's method do not leak into another
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"trian": {}}, "did you mean 'train'"),
+        ({"train": {"learning_rate": 1}}, "unknown setting 'train.learning_rate'"),
+        ({"train": {"lr": "fast"}}, "a number is wanted"),
+        ({"train": {"steps": 1.5}}, "a whole number is wanted"),
+        ({"train": {"nesterov": 1}}, "true or false is wanted"),
+        ({"train": {"precision": "float16"}}, "did you mean 'float64'|float32"),
+        ({"train": {"steps": 0}}, "train.steps = 0: it must be at least 1"),
+        ({"train": {"lr": -1.0}}, "train.lr = -1.0"),
+        ({"train": 3}, "a section of settings is wanted"),
+        ({"data": {"labels": "ten"}}, "type a number of labels"),
+        ({"augment": {"levels": [1, 2, 3]}}, "2 values is wanted"),
+        ({"method": {"name": "maxmatch", "threshold": 2}}, "a confidence lies in"),
+    ],
+)
+def test_wrong_settings_are_one_line_that_names_them(values, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        Recipe.from_dict(values)
+    assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_do_for_numbers():
+    assert Recipe.from_dict({"train": {"lr": 1}}).train.lr == 1.0
+    assert Recipe.from_dict({"train": {"steps": 10.0}}).train.steps == 10
+
+
+def test_auto_is_settled_by_the_horizon():
+    recipe = compose("digits", given={"train": {"steps": 400, "seed": 4}})
+    settled = resolve(recipe, device="cpu", threads=2)
+    assert settled.train.ema_decay == pytest.approx(0.95)  # a horizon of 20 of 400 steps
+    assert settled.net.batchnorm_momentum == pytest.approx(0.05)
+    assert (settled.train.fold, settled.train.threads, settled.train.device) == (4, 2, "cpu")
+    assert resolve(settled, device="cuda", threads=9) == settled
+    assert horizon_decay(2**20) > 0.999
+
+
+def test_the_learning_rate_by_hand():
+    common = {"steps": 100, "lr": 0.03}
+    assert learning_rate(0, schedule="cosine-7/16", **common) == 0.03
+    assert learning_rate(99, schedule="cosine-7/16", **common) == pytest.approx(0.03 * 0.20855, rel=1e-3)  # cos(1.3607)
+    assert learning_rate(50, schedule="cosine", **common) == pytest.approx(0.015)
+    assert learning_rate(77, schedule="constant", **common) == 0.03
+    warm = [learning_rate(t, schedule="cosine", warmup=4, **common) for t in range(5)]
+    assert warm == pytest.approx([0.0075, 0.015, 0.0225, 0.03, 0.03])
+
+
+def test_unreadable_recipes_are_one_line(tmp_path):
+    (tmp_path / "x.json").write_text("{")
+    (tmp_path / "x.toml").write_text("a = ")
+    for name in ("x.json", "x.toml"):
+        with pytest.raises(UsageError, match="is not a recipe"):
+            read_values(tmp_path / name)
+    with pytest.raises(UsageError, match="No such file"):
+        read_values(tmp_path / "none.toml")
+    with pytest.raises(UsageError, match="did you mean 'digits'"):
+        compose(config="digit")
