@@ -1,4 +1,4 @@
-"""WHAT is minimised: one paper, one file, one frozen dataclass. `base.py` is the contract; a method is one line here."""
+"""WHAT is minimised: one paper, one file, one frozen dataclass. `base.py` is the contract."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def _start_from(run: _Run, source: Path) -> None:
     net, info = load_model(source / "model.safetensors")
     if info.net["name"] != run.info.net["name"] or info.classes != run.info.classes:
         raise UsageError(
-            f"--init {source}: {info.net['name']} with {len(info.classes)} classes, but this run has another net or classes"
+            f"--init {source}: {info.net['name']} with {len(info.classes)} classes; this run has another net or classes"
         )
     for target in (run.step.net, run.step.average.net):
         target.load_state_dict(net.state_dict())

@@ -1,0 +1,74 @@
+"""Error rates against scikit-learn, robust errors against a classifier whose mistakes are known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, top_k_accuracy_score
+
+from maxmatch.augment import Views, Weak, randaugment
+from maxmatch.data.plan import Plan
+from maxmatch.evaluate.errors import error_rate, summary, top5_error
+from maxmatch.evaluate.robust import robust_errors, robust_views
+
+
+def test_error_rates_are_scikit_learn_s():
+    torch.manual_seed(0)
+    logits, labels = torch.randn(200, 7), torch.randint(7, (200,))
+    assert error_rate(logits, labels) == pytest.approx(100 * (1 - accuracy_score(labels, logits.argmax(-1))))
+    expected = 100 * (1 - top_k_accuracy_score(labels, logits, k=5, labels=range(7)))
+    assert top5_error(logits, labels) == pytest.approx(expected)
+    assert top5_error(logits[:, :5], labels) is None
+
+
+def test_the_three_error_rates_of_a_run():
+    errors = [90.0, 5.0, *[20.0] * 10, *[10.0] * 9, 12.0]
+    assert summary(errors) == {"last": 12.0, "median20": 16.0, "best": 5.0}
+    assert summary([]) == {"last": None, "median20": None, "best": None}
+
+
+def views() -> Views:
+    """Strong views that invert every image."""
+    return Views(Weak(flip=False, shift=0.0), randaugment("imagenet", ops=["invert"], n=1))
+
+
+def test_robust_errors_by_hand():
+    """A classifier that calls bright images 1. Inverting turns every answer around."""
+    bright, dark = torch.full((1, 8, 8), 200, dtype=torch.uint8), torch.full((1, 8, 8), 20, dtype=torch.uint8)
+    images = torch.stack([bright, bright, dark, dark])
+
+    def predict(x):
+        return (x.float().mean((1, 2, 3)) > 127).long()
+
+    # right on all four images as they are, wrong on every inverted one
+    assert robust_errors(predict, images, torch.tensor([1, 1, 0, 0]), views(), 2, seed=1) == (100.0, 100.0)
+    # labels turned around for two: wrong as they are, right when inverted
+    assert robust_errors(predict, images, torch.tensor([1, 0, 0, 1]), views(), 2, seed=1) == (100.0, 50.0)
+    # a constant classifier is as robust as it is right
+    assert robust_errors(lambda x: torch.zeros(len(x)).long(), images, torch.tensor([0, 0, 0, 1]), views(), 3, 1) == (
+        25.0,
+        25.0,
+    )
+
+
+def test_more_views_can_only_add_errors():
+    images = torch.randint(0, 256, (40, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    labels = torch.zeros(40).long()
+
+    def predict(x):
+        return (x.float().mean((1, 2, 3)) > 127).long()
+
+    strong = Views(Weak(), randaugment("usb", cutout=0))
+    errors = [robust_errors(predict, images, labels, strong, k, seed=3).robust_error_paper for k in (1, 2, 4, 8)]
+    assert errors == sorted(errors)
+    assert errors[0] < errors[-1]
+
+
+def test_robust_views_are_replayed_by_seed_and_do_not_depend_on_chunks():
+    images = torch.randint(0, 256, (10, 3, 16, 16), dtype=torch.uint8)
+    for shared in (False, True):
+        strong = Views(Weak(), randaugment("usb"), shared_crop=shared)
+        whole = robust_views(images, strong, 2, Plan(1))
+        parts = robust_views(images, strong, 2, Plan(1), chunk=3)
+        assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
+        assert not torch.equal(whole[0], robust_views(images, strong, 1, Plan(2))[0])

@@ -1,0 +1,340 @@
+"""The commands, in process: what a user types, what comes back, and one line for every mistake."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import maxmatch
+from maxmatch.cli import run
+
+SMALL = [
+    "--set",
+    "net.name=wrn-10-1",
+    "--set",
+    "train.batch=8",
+    "--set",
+    "train.ratio=2",
+    "--steps",
+    "6",
+    "--set",
+    "train.threads=1",
+]
+
+
+def call(capsys, *arguments: object) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of a command."""
+    code = run([str(a) for a in arguments])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("runs") / "a"
+    assert run(["train", "digits@20", *SMALL, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def pictures(tmp_path) -> Path:
+    digits = maxmatch.data.datasets.load("digits")
+    folder = tmp_path / "pictures"
+    for name, image in zip(("b", "sub dir/ä", "a"), digits.test_x, strict=False):
+        path = folder / f"{name}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0].numpy()).save(path)
+    (folder / "broken.jpg").write_bytes(b"no picture")
+    (folder / "notes.txt").write_text("not a picture either")
+    return folder
+
+
+def test_version_and_help(capsys):
+    assert call(capsys, "--version") == (0, f"maxmatch {maxmatch.__version__}\n", "")
+    code, out, _ = call(capsys, "--help")
+    assert code == 0
+    for name in ("demo", "train", "preview", "evaluate", "predict", "methods"):
+        assert name in out
+    code, out, _ = call(capsys, "train", "--help")
+    assert code == 0
+    for flag in (
+        "method",
+        "k",
+        "over",
+        "strategy",
+        "steps",
+        "seed",
+        "fold",
+        "device",
+        "out",
+        "init",
+        "resume",
+        "force",
+        "config",
+    ):
+        assert f"--{flag}" in out, flag
+
+
+def test_help_imports_no_torch_and_training_none_of_the_heavy_three(tmp_path):
+    """In a process of its own, by the list of modules."""
+    source = Path(maxmatch.__file__).parents[1]
+    script = "import sys; from maxmatch.cli import run; run(sys.argv[1:]); print(*sorted(sys.modules), file=sys.stderr)"
+
+    def modules(*arguments: str) -> set[str]:
+        done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True,
+                              env={"PYTHONPATH": str(source), "PATH": "/usr/bin:/bin"}, cwd=tmp_path)  # fmt: skip
+        return set(done.stderr.split())
+
+    assert "torch" not in modules("--help")
+    assert not {"torch", "numpy", "sklearn"} & modules("train", "--help")
+    trained = modules("train", "digits@20", *SMALL, "--out", "a")
+    assert "torch" in trained
+    assert not {"torchvision", "matplotlib"} & trained  # scikit-learn holds the digits
+
+
+def test_train_prints_its_result_and_what_to_type_next(trained, capsys):
+    code, out, err = call(capsys, "train", "digits@20", *SMALL, "--seed", 3, "--out", trained.parent / "b")
+    assert code == 0
+    assert json.loads(out) == json.loads((trained.parent / "b" / "result.json").read_text())
+    assert f"maxmatch evaluate {trained.parent / 'b'}" in err
+
+
+def test_flags_reach_the_recipe(tmp_path, capsys):
+    code, out, _ = call(
+        capsys, "train", "digits@2%", *SMALL, "--method", "maxmatch", "--k", "1:.5,2:.5", "--over", "fraction:0.5",
+        "--strategy", "select", "--seed", 4, "--fold", 2, "--device", "cpu", "--set", "augment.ops=[\"rotate\",\"invert\"]",
+        "--set", "augment.policy=imagenet", "--out", tmp_path / "a",
+    )  # fmt: skip
+    assert code == 0
+    result = json.loads(out)
+    expected = {
+        "k": [[1, 0.5], [2, 0.5]],
+        "over": "fraction:0.5",
+        "strategy": "select",
+        "seed": 4,
+        "fold": 2,
+        "labels": 24,
+    }
+    assert {key: result[key] for key in expected} == expected
+    recipe = json.loads((tmp_path / "a" / "recipe.json").read_text())
+    assert recipe["augment"]["ops"] == ["rotate", "invert"]
+
+
+def test_the_default_folder_is_named_after_the_run(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call(capsys, "train", "digits@20", *SMALL, "--method", "fixmatch", "--seed", 2)[0] == 0
+    assert (tmp_path / "runs" / "digits@20-fixmatch-2" / "result.json").exists()
+
+
+def test_resume_of_a_finished_run_says_so(trained, capsys):
+    code, out, err = call(capsys, "train", "--resume", "--out", trained)
+    assert code == 0
+    assert "is finished: 6 steps" in err
+    assert json.loads(out)["steps"] == 6
+    assert call(capsys, "train", "digits@20", "--resume", "--out", trained, "--method", "maxmatch", "--k", 3)[0] == 0
+
+
+def test_evaluate_repeats_the_result_and_shows_the_confusion(trained, capsys):
+    result = json.loads((trained / "result.json").read_text())
+    code, out, _ = call(capsys, "evaluate", trained, "--json")
+    found = json.loads(out)
+    assert code == 0
+    for key in ("top5_error", "robust_error", "robust_error_paper"):
+        assert found[key] == pytest.approx(result[key]), key
+    assert found["error"] == pytest.approx(result["error"]["last"])
+    matrix = np.array(found["confusion"])
+    assert matrix.sum() == 602
+    assert 100 * (1 - np.trace(matrix) / 602) == pytest.approx(found["error"])
+    code, out, _ = call(capsys, "evaluate", trained)
+    assert "robust_error" in out
+    assert "confusion" in out
+
+
+def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pictures, capsys, tmp_path):
+    code, out, err = call(capsys, "predict", trained, pictures)
+    assert code == 0
+    rows = list(csv.reader(io.StringIO(out)))
+    assert rows[0] == ["path", "label", "confidence"]
+    assert [row[0] for row in rows[1:]] == ["a.png", "b.png", "sub dir/ä.png"]
+    assert err.count("\n") == 1
+    assert "broken.jpg" in err
+    digits = maxmatch.data.datasets.load("digits")
+    classifier = maxmatch.load(trained)
+    expected = classifier.predict(digits.test_x[:3])  # b, ä, a
+    assert [row[1] for row in rows[1:]] == [expected[2], expected[0], expected[1]]
+    chances = classifier.predict_proba(digits.test_x[:3])
+    assert float(rows[2][2]) == pytest.approx(chances[0].max(), abs=1e-4)
+    code, out, _ = call(capsys, "predict", trained, pictures, "--out", tmp_path / "labels.csv")
+    assert out == ""
+    assert list(csv.reader((tmp_path / "labels.csv").open())) == rows
+
+
+def test_the_classifier_takes_arrays_and_files(trained, pictures):
+    classifier = maxmatch.load(trained)
+    assert classifier.classes == tuple("0123456789")
+    digits = maxmatch.data.datasets.load("digits")
+    from_files = classifier.predict_proba([pictures / "b.png", pictures / "a.png"])
+    from_array = classifier.predict_proba(digits.test_x[:3, 0].numpy())
+    np.testing.assert_allclose(from_files, from_array[[0, 2]], rtol=1e-6)
+    np.testing.assert_allclose(from_array.sum(1), 1)
+    with pytest.raises(maxmatch.errors.UsageError, match="this classifier takes"):
+        classifier.predict(np.zeros((1, 9, 9), np.uint8))
+
+
+def test_preview_draws_a_sheet(tmp_path, capsys):
+    code, out, _ = call(capsys, "preview", "digits", "--out", tmp_path / "p.png", "--k", 2, "--images", 3)
+    assert (code, out.strip()) == (0, str(tmp_path / "p.png"))
+    sheet = np.asarray(Image.open(tmp_path / "p.png"))
+    assert sheet.shape[1] > 4 * 96
+    assert sheet.std() > 10
+
+
+def test_methods_lists_every_method(capsys):
+    code, out, _ = call(capsys, "methods")
+    assert code == 0
+    assert all(name in out for name in ("supervised", "fixmatch", "maxmatch", "threshold"))
+
+
+def test_the_demo_prints_one_table(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = call(capsys, "demo", "--steps", 3)
+    assert code == 0
+    for word in ("label spreading", "supervised", "fixmatch", "maxmatch", "robust error", "seconds", "next:"):
+        assert word in out, word
+    splits = [
+        json.loads((tmp_path / "runs/demo" / m / "split.json").read_text())
+        for m in ("supervised", "fixmatch", "maxmatch")
+    ]
+    assert splits[0] == splits[1] == splits[2]
+
+
+MISTAKES = [
+    (["train", "digits@20", "--metod", "fixmatch"], 2, "--metod"),
+    (["train", "digits@20", "--method", "fixmach"], 2, "did you mean 'fixmatch'"),
+    (["train", "digit@20"], 2, "did you mean 'digits'"),
+    (["train", "digits@5000"], 2, "5000 labels asked for, but only 1195"),
+    (["train", "digits@5"], 2, "at least one a class"),
+    (["train", "digits@"], 2, "type digits@40"),
+    (["train", "digits@x"], 2, "type a number of labels"),
+    (["train", "digits@20", "--k", "0"], 2, "k = 0: at least one strong view"),
+    (["train", "digits@20", "--k", "three"], 2, "type --k 3"),
+    (["train", "digits@20", "--over", "wurst"], 2, "did you mean 'worst'"),
+    (["train", "digits@20", "--over", "mean", "--strategy", "select"], 2, "type --strategy joint"),
+    (["train", "digits@20", "--steps", "0"], 2, "train.steps = 0"),
+    (["train", "digits@20", "--steps", "many"], 2, "--steps"),
+    (["train", "digits@20", "--device", "gpu"], 2, "train.device"),
+    (["train", "digits@20", "--set", "train.lr"], 2, "section.field=value"),
+    (["train", "digits@20", "--set", "train.learning=1"], 2, "unknown setting 'train.learning'"),
+    (["train", "digits@20", "--set", "method.treshold=0.5"], 2, "did you mean 'method.threshold'"),
+    (["train", "digits@20", "--k", "3", "--set", "method.k=5"], 2, "given twice"),
+    (["train", "digits@20", "--set", "augment.ops=rotat"], 2, "did you mean 'rotate'"),
+    (["train", "digits@20", "--set", "augment.policy=fixmatc"], 2, "did you mean 'fixmatch'"),
+    (["train", "digits@20", "--set", "net.name=resnet"], 2, "wrn-DEPTH-WIDTH"),
+    (["train", "--resume"], 2, "--resume goes with --out"),
+    (["train", "--resume", "--out", "nowhere"], 2, "holds no run"),
+    (["train"], 2, "no data"),
+    (["train", "digits@20", "--config", "none.toml"], 2, "none.toml"),
+    (["train", "digits@20", "--config", "papr"], 2, "did you mean 'paper'"),
+    (["evaluate", "nowhere"], 2, "nowhere"),
+    (["predict", "nowhere", "."], 2, "nowhere"),
+    (["preview", "digits", "--k", "0"], 2, "--k"),
+    (["trian"], 2, "trian"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "message"), MISTAKES, ids=lambda v: " ".join(v) if isinstance(v, list) else None
+)
+def test_every_mistake_is_one_line_that_helps(capsys, tmp_path, monkeypatch, typed, code, message):
+    monkeypatch.chdir(tmp_path)
+    found, out, err = call(capsys, *typed)
+    assert found == code, err
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1, err
+    assert list(tmp_path.iterdir()) == []  # nothing was begun
+
+
+def test_an_old_checkpoint_and_an_old_model_are_refused_in_one_line(trained, tmp_path, capsys):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    old = tmp_path / "old"
+    shutil.copytree(trained, old)
+    (old / "result.json").unlink()
+    for path in (*(old / "checkpoint").iterdir(), old / "model.safetensors"):
+        save_file(load_file(path), path, {"format_version": "0"})
+    code, _, err = call(capsys, "train", "--resume", "--out", old)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "has format 0, this version reads 1" in err
+    code, _, err = call(capsys, "evaluate", old)
+    assert code == 1
+    assert "has format 0, this version reads 1" in err
+
+
+def test_an_unwritable_place_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    code, _, err = call(capsys, "train", "digits@20", *SMALL, "--out", tmp_path / "file" / "run")
+    assert code == 1
+    assert err.count("\n") == 1
+    assert "Not a directory" in err
+
+
+def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, capsys, monkeypatch):
+    """The disk is full from the second checkpoint on: the first survives, and with room again the run ends the same."""
+    import errno
+
+    from maxmatch.nets import model_file
+    from maxmatch.train import checkpoint, loop
+
+    typed = ["train", "digits@20", *SMALL, "--set", "train.checkpoint_every=2", "--out", tmp_path / "a"]
+    assert call(capsys, *[*typed[:-1], tmp_path / "whole"])[0] == 0
+    written = []
+
+    def full(path, content):
+        written.append(path)
+        if len([p for p in written if p.parent.name == "checkpoint"]) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        model_file_write(path, content)
+
+    model_file_write = model_file.write_safely
+    with monkeypatch.context() as patch:
+        for module in (checkpoint, loop, model_file):
+            patch.setattr(module, "write_safely", full)
+        code, _, err = call(capsys, *typed)
+    assert code == 1
+    assert "No space left on device" in err
+    assert "--resume --out" in err
+    assert call(capsys, "train", "--resume", "--out", tmp_path / "a")[0] == 0
+    from safetensors.torch import load_file
+
+    ended, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("a", "whole"))
+    assert all(ended[name].equal(whole[name]) for name in whole)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_scraps(tmp_path, monkeypatch):
+    import os
+
+    from maxmatch.nets.model_file import write_safely
+
+    path = tmp_path / "x"
+    write_safely(path, b"old")
+
+    def fails(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match="No space"):
+        write_safely(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]

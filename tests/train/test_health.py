@@ -1,0 +1,68 @@
+"""Health figures worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from maxmatch.augment.ops import CODE
+from maxmatch.methods.base import Losses, Seen
+from maxmatch.train.health import Health
+
+
+def seen() -> Seen:
+    return Seen(
+        target=torch.tensor([0, 1, 1, 0]),
+        keep=torch.tensor([True, True, True, False]),
+        per_view=torch.tensor([[1.0, 2.0, 3.0, 9.0], [2.0, 1.0, 5.0, 9.0]]),
+        winner=torch.tensor([1, 0, 1, 0]),
+        unlabeled_loss=torch.tensor(9.0 / 4),
+    )
+
+
+def test_the_figures_of_one_step():
+    health = Health(("supervised", "unlabeled"), views=2, device=torch.device("cpu"))
+    r, s, i = CODE["rotate"], CODE["solarize"], CODE["identity"]
+    op = torch.tensor([[[r, i], [r, s], [i, i], [r, r]], [[s, i], [i, i], [r, r], [s, s]]])
+    losses = Losses({"supervised": torch.tensor(0.5), "unlabeled": torch.tensor(4.5)}, seen())
+    health.add(losses, op, truth=torch.tensor([0, 0, -1, 0]))
+    found = health.read()
+    assert found["supervised_loss"] == 0.5
+    assert found["unlabeled_term"] == 4.5  # with its weight, as optimised
+    assert found["unlabeled_loss"] == 9 / 4  # before it
+    assert found["unlabeled_loss_min"] == (1 + 1 + 3) / 4
+    assert found["mask_rate"] == 3 / 4
+    assert found["pseudo_label_accuracy"] == 1 / 2  # of the two kept images whose truth is known
+    assert found["view_wins"] == pytest.approx([1 / 3, 2 / 3])
+    # Of the kept images: rotate stands in view 0 of images 0 and 1 and view 1 of image 2; it wins with images 1 and 2.
+    assert found["op_wins"]["rotate"] == pytest.approx(2 / 3)
+    # solarize: view 0 of image 1 (won), view 1 of image 0 (won)
+    assert found["op_wins"]["solarize"] == 1.0
+    assert health.read()["mask_rate"] == 0  # the sums began again
+
+
+def test_soft_targets_and_several_steps_are_averaged():
+    health = Health(("supervised", "unlabeled"), views=3, device=torch.device("cpu"))
+    op = torch.zeros(2, 4, 1, dtype=torch.int64)
+    soft = seen()._replace(target=torch.nn.functional.one_hot(seen().target, 2).float())
+    for loss in (1.0, 3.0):
+        losses = Losses({"supervised": torch.tensor(loss), "unlabeled": torch.tensor(loss)}, soft)
+        health.add(losses, op, truth=torch.tensor([0, 1, 1, 1]))
+    found = health.read()
+    assert found["supervised_loss"] == 2.0
+    assert found["pseudo_label_accuracy"] == 1.0
+    assert found["view_wins"] == pytest.approx([1 / 3, 2 / 3, 0])
+
+
+def test_the_first_bad_term_and_step_are_kept():
+    health = Health(("supervised", "unlabeled"), views=1, device=torch.device("cpu"))
+
+    def guard(step: int, supervised: float, unlabeled: float) -> float:
+        terms = {"supervised": torch.tensor(supervised), "unlabeled": torch.tensor(unlabeled)}
+        return health.guard(Losses(terms), torch.tensor(step)).item()
+
+    assert guard(0, 1.0, 2.0) == 0
+    assert health.failure() is None
+    assert guard(1, 1.0, float("inf")) == 1
+    assert guard(2, float("nan"), 1.0) == 1
+    assert health.failure() == ("unlabeled", 1)
