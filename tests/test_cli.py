@@ -295,7 +295,7 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, capsys, monkeyp
     import errno
 
     from maxmatch.nets import model_file
-    from maxmatch.train import checkpoint, loop
+    from maxmatch.train import checkpoint, fit, loop
 
     typed = ["train", "digits@20", *SMALL, "--set", "train.checkpoint_every=2", "--out", tmp_path / "a"]
     assert call(capsys, *[*typed[:-1], tmp_path / "whole"])[0] == 0
@@ -309,7 +309,7 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, capsys, monkeyp
 
     model_file_write = model_file.write_safely
     with monkeypatch.context() as patch:
-        for module in (checkpoint, loop, model_file):
+        for module in (checkpoint, fit, loop, model_file):
             patch.setattr(module, "write_safely", full)
         code, _, err = call(capsys, *typed)
     assert code == 1

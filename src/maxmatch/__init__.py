@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from maxmatch.methods.fixmatch import FixMatch
     from maxmatch.methods.maxmatch import MaxMatch
     from maxmatch.methods.supervised import Supervised
-    from maxmatch.train.loop import fit
+    from maxmatch.train.fit import fit
     from maxmatch.train.recipe import Recipe
     from maxmatch.train.recipes import compose
 
@@ -28,7 +28,7 @@ _PLACES = {
     "Recipe": "train.recipe",
     "Supervised": "methods.supervised",
     "compose": "train.recipes",
-    "fit": "train.loop",
+    "fit": "train.fit",
     "from_arrays": "data.datasets",
     "load": "evaluate.classifier",
 }

@@ -166,7 +166,7 @@ def train(
     started = _process_start()
     given = _given(data, sets, method=method, k=k, over=over, strategy=strategy,
                    steps=steps, seed=seed, fold=fold, device=device)  # fmt: skip
-    from maxmatch.train.loop import finished_result, fit
+    from maxmatch.train.fit import finished_result, fit
     from maxmatch.train.recipes import compose
 
     if resume:

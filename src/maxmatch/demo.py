@@ -17,7 +17,7 @@ from maxmatch.data.split import Split, make_split
 from maxmatch.evaluate.errors import error_rate
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.batches import make_views
-from maxmatch.train.loop import fit
+from maxmatch.train.fit import fit
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import compose
 

@@ -19,11 +19,11 @@ def pil_op(image: Tensor, op: str, magnitude: float, fill: int | tuple[int, ...]
         wide = array.astype(np.int64)
         result = np.where(wide < 128, np.clip(wide + int(magnitude), 0, 255), wide).astype(np.uint8)
     else:
-        result = np.array(_changed(picture, op, magnitude, fill))
+        result = np.array(change(picture, op, magnitude, fill))
     return torch.from_numpy(result.reshape(*array.shape[:2], -1)).permute(2, 0, 1)
 
 
-def _changed(picture: Image.Image, op: str, v: float, fill: int | tuple[int, ...]) -> Image.Image:
+def change(picture: Image.Image, op: str, v: float, fill: int | tuple[int, ...]) -> Image.Image:
     enhancers = {
         "color": ImageEnhance.Color,
         "contrast": ImageEnhance.Contrast,

@@ -13,7 +13,7 @@ from maxmatch.evaluate.classifier import load as load_classifier
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.batches import make_views
-from maxmatch.train.loop import saved_recipe
+from maxmatch.train.fit import saved_recipe
 
 
 def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from maxmatch.errors import UsageError
 from maxmatch.methods import make_method
 from maxmatch.settings import build, plain
-from maxmatch.train.loop import saved_recipe
+from maxmatch.train.fit import saved_recipe
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import RECIPES, read_config
 

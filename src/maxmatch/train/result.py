@@ -1,0 +1,96 @@
+"""What a finished run says of itself: result.json, and the warnings it began with."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from maxmatch import __version__
+from maxmatch.augment import Views
+from maxmatch.data.datasets import Images
+from maxmatch.data.split import Split
+from maxmatch.evaluate.errors import summary, top5_error
+from maxmatch.evaluate.robust import Robust, robust_errors
+from maxmatch.methods import method_name
+from maxmatch.methods.base import Consistency
+from maxmatch.settings import plain
+from maxmatch.train.checkpoint import Progress
+from maxmatch.train.recipe import Recipe
+
+
+def make_result(
+    recipe: Recipe,
+    images: Images,
+    split: Split,
+    progress: Progress,
+    net: nn.Module,
+    logits: Callable[[Tensor], Tensor],
+    views: Views,
+) -> dict[str, Any]:
+    """Every field of result.json. Errors are percent; what was not measured is None, never a missing key."""
+    method, logged = recipe.method, progress.last_log
+    device = next(net.parameters()).device
+    top5: float | None = None
+    robust: Robust | None = None
+    if images.test_x is not None and images.test_y is not None and len(images.test_x):
+        x, y = images.test_x.to(device), images.test_y.to(device)
+        top5 = top5_error(logits(x), y)
+        robust = robust_errors(
+            lambda view: logits(view).argmax(-1), x, y, views, recipe.evaluate.robust_views, recipe.train.seed
+        )
+    consistency = method if isinstance(method, Consistency) else None
+    return {
+        "dataset": recipe.data.name,
+        "labels": len(split.labelled),
+        "method": method_name(method),
+        "k": plain(consistency.k) if consistency else None,
+        "over": consistency.over.spell() if consistency else None,
+        "strategy": consistency.resolved_strategy if consistency else None,
+        "net": recipe.net.name,
+        "seed": recipe.train.seed,
+        "fold": recipe.train.fold,
+        "steps": progress.step,
+        "seconds": round(progress.seconds, 3),
+        "seconds_total": round(progress.seconds_total, 3),
+        "steps_per_second": round(progress.step / max(progress.seconds, 1e-9), 3),
+        "device": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
+        "parameters": sum(p.numel() for p in net.parameters()),
+        "error": summary([error for _, error in progress.errors]),
+        "top5_error": top5,
+        **{name: logged.get(name) for name in LOGGED},
+        "robust_error": robust.robust_error if robust else None,
+        "robust_error_paper": robust.robust_error_paper if robust else None,
+        "robust": {"k": recipe.evaluate.robust_views, "policy": recipe.augment.policy, "seed": recipe.train.seed},
+        "versions": {
+            "maxmatch": __version__,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "threads": torch.get_num_threads(),
+        "recipe_sha256": recipe.sha256(),
+    }
+
+
+LOGGED = ("supervised_loss", "unlabeled_loss", "unlabeled_loss_min", "mask_rate", "pseudo_label_accuracy")
+
+
+def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
+    """What scikit-learn would warn about: settings that run but are probably not meant."""
+    found = []
+    method = recipe.method
+    shown = set(images.y[torch.from_numpy(split.labelled)].tolist())
+    missing = [name for label, name in enumerate(images.classes) if label not in shown]
+    if missing:
+        found.append(f"no image of {', '.join(missing)} has a label: that class can't be learned")
+    if isinstance(method, Consistency):
+        if len(split.unlabelled) <= len(split.labelled):
+            found.append("nothing is unlabelled: --method supervised would do")
+        if method.over.name == "worst" and method.k == 1:
+            found.append("the worst of one view is that view: MaxMatch with --k 1 is FixMatch")
+    return found
