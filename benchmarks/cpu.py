@@ -22,7 +22,7 @@ import torch
 from record import save_record
 
 from maxmatch.augment import OPS, PRESETS, Views, Weak
-from maxmatch.data.datasets import Images, from_arrays, load
+from maxmatch.data.datasets import Images, from_arrays, load_images
 from maxmatch.train.fit import prepare
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
@@ -40,7 +40,7 @@ def main() -> None:
     wide = {"net": {"name": "wrn-28-2"}, "train": {"batch": 16, "ratio": 7}, "augment": {"policy": "fixmatch"}}
     results = {
         "wrn-28-2 at 32 px, 16 + 112": step_times(pool, wide, steps),
-        "digits net, 32 + 128": step_times(load("digits"), {}, steps * 4),
+        "digits net, 32 + 128": step_times(load_images("digits"), {}, steps * 4),
         "randaugment": augmentation_rates(),
     }
     print(save_record("cpu", results))

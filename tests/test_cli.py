@@ -47,7 +47,7 @@ def trained(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def pictures(tmp_path) -> Path:
-    digits = maxmatch.data.datasets.load("digits")
+    digits = maxmatch.load_images("digits")
     folder = tmp_path / "pictures"
     for name, image in zip(("b", "sub dir/ä", "a"), digits.test_x, strict=False):
         path = folder / f"{name}.png"
@@ -67,6 +67,7 @@ def test_version_and_help(capsys):
     code, out, _ = call(capsys, "train", "--help")
     assert code == 0
     for flag in (
+        "log",
         "method",
         "k",
         "over",
@@ -167,7 +168,7 @@ def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pi
     assert [row[0] for row in rows[1:]] == ["a.png", "b.png", "sub dir/ä.png"]
     assert err.count("\n") == 1
     assert "broken.jpg" in err
-    digits = maxmatch.data.datasets.load("digits")
+    digits = maxmatch.load_images("digits")
     classifier = maxmatch.load(trained)
     expected = classifier.predict(digits.test_x[:3])  # b, ä, a
     assert [row[1] for row in rows[1:]] == [expected[2], expected[0], expected[1]]
@@ -181,7 +182,7 @@ def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pi
 def test_the_classifier_takes_arrays_and_files(trained, pictures):
     classifier = maxmatch.load(trained)
     assert classifier.classes == tuple("0123456789")
-    digits = maxmatch.data.datasets.load("digits")
+    digits = maxmatch.load_images("digits")
     from_files = classifier.predict_proba([pictures / "b.png", pictures / "a.png"])
     from_array = classifier.predict_proba(digits.test_x[:3, 0].numpy())
     np.testing.assert_allclose(from_files, from_array[[0, 2]], rtol=1e-6)
@@ -248,6 +249,7 @@ MISTAKES = [
     (["predict", "nowhere", "."], 2, "nowhere"),
     (["preview", "digits", "--k", "0"], 2, "--k"),
     (["trian"], 2, "trian"),
+    (["train", "digits@20", "--log", "tensorbord"], 2, "did you mean 'tensorboard'"),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from maxmatch.data.datasets import Images, from_arrays
+    from maxmatch.data.datasets import Images, from_arrays, load_images
     from maxmatch.evaluate.classifier import Classifier, load
     from maxmatch.methods.fixmatch import FixMatch
     from maxmatch.methods.maxmatch import MaxMatch
@@ -31,9 +31,11 @@ _PLACES = {
     "fit": "train.fit",
     "from_arrays": "data.datasets",
     "load": "evaluate.classifier",
+    "load_images": "data.datasets",
 }
 __all__ = [
-    "Classifier", "FixMatch", "Images", "MaxMatch", "Recipe", "Supervised", "compose", "fit", "from_arrays", "load",
+    "Classifier", "FixMatch", "Images", "MaxMatch", "Recipe", "Supervised",
+    "compose", "fit", "from_arrays", "load", "load_images",
 ]  # fmt: skip
 
 

@@ -157,6 +157,7 @@ def train(
     device: Device = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA-METHOD-SEED.")] = None,
     init: Annotated[Path | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
+    log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
     config: Config = None,
@@ -183,7 +184,7 @@ def train(
             )
             _print_result(out, finished)
             return
-        _print_result(out, fit(recipe, out, resume=True, started=started))
+        _print_result(out, fit(recipe, out, resume=True, log=log or (), started=started))
         return
     if data is None and config is None:
         raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
@@ -191,7 +192,7 @@ def train(
     if out is None:
         name = given.get("method", {}).get("name", "maxmatch")
         out = Path("runs") / f"{recipe.data.name}@{recipe.data.labels}-{name}-{recipe.train.seed}"
-    _print_result(out, fit(recipe, out, force=force, init=init, started=started))
+    _print_result(out, fit(recipe, out, force=force, init=init, log=log or (), started=started))
 
 
 @app.command()
@@ -205,13 +206,13 @@ def preview(
     sets: Sets = None,
 ) -> None:
     """Draw a sheet of weak and strong views, each named, to see what training will see."""
-    from maxmatch.data.datasets import load
+    from maxmatch.data.datasets import load_images
     from maxmatch.evaluate.sheet import draw_sheet
     from maxmatch.train.batches import make_views
     from maxmatch.train.recipes import compose
 
     recipe = compose(config=config, given=_given(data, sets))
-    draw_sheet(load(recipe.data.name).x, make_views(recipe.augment), k, images, seed).save(out)
+    draw_sheet(load_images(recipe.data.name).x, make_views(recipe.augment), k, images, seed).save(out)
     print(out)
 
 

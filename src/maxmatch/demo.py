@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from maxmatch.data.datasets import Images, load
+from maxmatch.data.datasets import Images, load_images
 from maxmatch.data.split import Split, make_split
 from maxmatch.evaluate.errors import error_rate
 from maxmatch.evaluate.robust import robust_errors
@@ -28,7 +28,7 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> Non
     """Train all three on one split, print one table, and say what to type next."""
     folder = out or _free_folder(Path("runs/demo"))
     recipes = {name: _recipe(name, labels, seed, steps) for name in METHODS}
-    images = load("digits")
+    images = load_images("digits")
     split = make_split(images.y, labels, seed)
     rows = [("label spreading (scikit-learn)", *label_spreading(images, split, recipes["maxmatch"]))]
     for name, recipe in recipes.items():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from maxmatch.data import DATASETS
-from maxmatch.data.datasets import LOADERS, from_arrays, load
+from maxmatch.data.datasets import LOADERS, from_arrays, load_images
 from maxmatch.data.plan import BLOCK, Plan
 from maxmatch.data.split import load_split, make_split
 from maxmatch.errors import UsageError, UserError
@@ -24,7 +24,7 @@ def test_the_names_are_those_that_load():
 def test_digits_are_scikit_learn_s_with_a_third_for_testing():
     from sklearn.datasets import load_digits
 
-    digits = load("digits")
+    digits = load_images("digits")
     assert len(digits.x) + len(digits.test_x) == 1797
     assert len(digits.test_x) == 602
     everything = torch.cat([digits.x, digits.test_x]).double().mean().item()
@@ -64,7 +64,7 @@ def test_wrong_arrays_are_one_line(arguments, message):
 
 def test_unknown_data_sets_name_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'digits'"):
-        load("digit")
+        load_images("digit")
 
 
 Y = np.repeat([0, 1, 2, 3], [50, 30, 15, 5])

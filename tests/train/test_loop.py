@@ -307,7 +307,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_a_sound_checkpoint(tiny, t
         whole(self, t)
 
     monkeypatch.setattr(Step, "__call__", poisoned)
-    with pytest.raises(UserError, match=r"supervised loss is not finite at step 9.*train\.lr="):
+    with pytest.raises(
+        UserError, match=r"supervised loss is not finite at step 9; .*000000008\.safetensors; .*train\.lr="
+    ):
         fit(tiny(), tmp_path / "a", quiet=True)
     newest = load_file(checkpoints(tmp_path / "a" / "checkpoint")[-1])
     assert all(t.isfinite().all() for t in newest.values())
@@ -341,6 +343,37 @@ def test_arrays_of_ones_own_train_and_have_no_error_without_a_test_set(tiny, tmp
             resume=True,
             quiet=True,
         )
+
+
+def test_figures_go_to_tensorboard_too(tiny, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    fit(tiny(), tmp_path / "a", log=["tensorboard"], quiet=True)
+    events = EventAccumulator(str(tmp_path / "a" / "tensorboard"))
+    events.Reload()
+    seen = {event.step: event.value for event in events.Scalars("train/supervised_loss")}
+    lines = read_metrics(tmp_path / "a" / "metrics.jsonl")
+    assert seen == pytest.approx({x["step"]: x["supervised_loss"] for x in lines if x["kind"] == "train"})
+
+
+def test_a_checkpoint_of_another_device_goes_on_here(tiny, tmp_path, monkeypatch):
+    """A generator belongs to a device; everything else is taken over."""
+    from safetensors import safe_open
+    from safetensors.torch import save_file
+
+    from maxmatch.train.checkpoint import _digest
+
+    with monkeypatch.context() as patch:
+        stop_at(patch, 10)
+        with pytest.raises(Killed):
+            fit(tiny(), tmp_path / "a", quiet=True)
+    for path in checkpoints(tmp_path / "a" / "checkpoint"):
+        held = load_file(path)
+        held["generator.cuda"] = held.pop("generator.cpu")[:16].clone()
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata()
+        save_file(held, path, {**metadata, "sha256": _digest(held)})
+    assert fit(resumed_recipe(tmp_path / "a", {}), tmp_path / "a", resume=True, quiet=True)["steps"] == 12
 
 
 def test_the_ema_can_be_off(tiny, tmp_path):

@@ -218,8 +218,8 @@ class RandAugment:
         views = []
         for codes, values, box in zip(*(part.tolist() for part in draw), strict=True):
             view = []
-            for code, value in zip(codes, values, strict=True):
-                name = OPS[code]
+            for code, magnitude in zip(codes, values, strict=True):
+                name, value = OPS[code], magnitude + 0.0  # no "-0"
                 if name in PARAMETERLESS:
                     view += [] if name == "identity" else [name]
                 else:

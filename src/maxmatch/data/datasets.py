@@ -39,10 +39,10 @@ class Images:
         return digest.hexdigest()
 
 
-def load(name: str) -> Images:
+def load_images(name: str) -> Images:
     """A data set by its name.
 
-    >>> load("digits").shape
+    >>> load_images("digits").shape
     (1, 8, 8)
     """
     if name not in LOADERS:

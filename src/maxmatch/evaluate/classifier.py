@@ -15,6 +15,7 @@ from maxmatch.data.datasets import as_pixels
 from maxmatch.data.folder import read_image
 from maxmatch.errors import UsageError
 from maxmatch.evaluate.errors import predict_logits
+from maxmatch.nets.device import find_device
 from maxmatch.nets.model_file import load_model
 from maxmatch.nets.preprocess import Preprocessing
 
@@ -59,4 +60,4 @@ def load(run: str | Path, device: str = "cpu") -> Classifier:
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such run folder; type maxmatch train ... --out {folder}")
     net, info = load_model(folder / "model.safetensors")
-    return Classifier(net.to(device), info.classes, info.preprocessing)
+    return Classifier(net.to(find_device(device)), info.classes, info.preprocessing)

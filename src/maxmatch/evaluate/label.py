@@ -7,6 +7,10 @@ import sys
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch
+from rich.console import Console
+from rich.progress import track
+
 from maxmatch.data.folder import list_images, read_image
 from maxmatch.evaluate.classifier import load
 
@@ -15,13 +19,13 @@ CHUNK = 256
 
 def label_folder(run: Path, folder: Path, out: Path | None, device: str = "cpu") -> list[str]:
     """Write `path,label,confidence`, sorted, paths relative to `folder`; returns a line for each unreadable file."""
-    import torch
-
     classifier = load(run, device)
     files = list_images(folder)
     bad: list[str] = []
     rows: list[tuple[str, str, str]] = []
-    for first in range(0, len(files), CHUNK):
+    console = Console(stderr=True)
+    firsts = range(0, len(files), CHUNK)
+    for first in track(firsts, "labelling", console=console, transient=True, disable=not console.is_terminal):
         readable, pixels = [], []
         for path in files[first : first + CHUNK]:
             try:

@@ -84,7 +84,10 @@ def checkpoints(folder: Path) -> list[Path]:
 
 
 def _copy_into(tensors: Mapping[str, Tensor], held: Mapping[str, Tensor], path: Path) -> None:
-    if tensors.keys() != held.keys() or any(t.shape != held[name].shape for name, t in tensors.items()):
+    # A generator belongs to a device: a run that goes on elsewhere keeps the one it was seeded with.
+    tensors = {name: t for name, t in tensors.items() if name in held or not name.startswith("generator.")}
+    expected = {name for name in held if name in tensors or not name.startswith("generator.")}
+    if tensors.keys() != expected or any(t.shape != held[name].shape for name, t in tensors.items()):
         raise UserError(f"{path} belongs to another net or method than recipe.json says: start anew with --force")
     with torch.no_grad():
         for name, tensor in tensors.items():

@@ -10,19 +10,21 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from maxmatch.data.datasets import Images, load
+from maxmatch.data.datasets import Images, load_images
 from maxmatch.data.split import load_split, make_split
 from maxmatch.errors import UsageError, UserError
+from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.model_file import load_model, save_model, write_safely
+from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
-from maxmatch.train.recipe import Device, Recipe, read_values, resolve
+from maxmatch.train.recipe import Recipe, read_values, resolve
 
 FILES = ("recipe.json", "split.json", "initial.safetensors", "metrics.jsonl", "model.safetensors", "result.json")
 
@@ -35,22 +37,26 @@ def fit(
     resume: bool = False,
     force: bool = False,
     init: str | Path | None = None,
+    log: Sequence[str] = (),
     quiet: bool = False,
     started: float | None = None,
 ) -> dict[str, Any]:
     """Train by a recipe into the folder `out` and return what result.json holds.
 
     `data` stands in for a data set by name. `resume` goes on from the newest checkpoint; `force` replaces a run that is
-    there; `init` starts from another run's weights. `started` is when the clock of seconds_total began.
+    there; `init` starts from another run's weights; `log` names loggers beside metrics.jsonl (`tensorboard`).
+    `started` is when the clock of seconds_total began.
     """
     started = time.time() if started is None else started
+    loggers = {name: find_logger(name) for name in log}
     folder = Path(out)
     finished = finished_result(folder, recipe) if resume else None
     if finished is not None:
         return finished
     with torch.random.fork_rng(), _one_line_errors(folder):
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
-        return prepare(recipe, folder, data, resume=resume, force=force, init=init, quiet=quiet).run(started)
+        training = prepare(recipe, folder, data, resume=resume, force=force, init=init, quiet=quiet)
+        return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()])
 
 
 def prepare(
@@ -64,12 +70,12 @@ def prepare(
     quiet: bool = False,
 ) -> Training:
     """Build all that can be refused before the folder is touched, then the folder. The recipe is a resolved one."""
-    device = _device(recipe.train.device)
+    device = find_device(recipe.train.device)
     assert isinstance(recipe.train.threads, int)
     assert isinstance(recipe.train.fold, int)
     torch.set_num_threads(recipe.train.threads)
     torch.manual_seed(recipe.train.seed)
-    images = load(recipe.data.name) if data is None else data
+    images = load_images(recipe.data.name) if data is None else data
     digest = images.sha256()
     if resume and (folder / "split.json").exists():
         split = load_split(folder / "split.json", digest)
@@ -107,25 +113,11 @@ def saved_recipe(folder: Path) -> Recipe:
     return Recipe.from_dict(read_values(folder / "recipe.json"))
 
 
-def best_device() -> Device:
-    """The fastest device that is here."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
 def count_labels(labels: int | str, images: Images) -> int:
     """The number of labels that `250`, `10%` or `all` means for these images."""
     if labels == "all":
         return int((images.y >= 0).sum())
     return labels if isinstance(labels, int) else max(1, round(float(labels.rstrip("%")) / 100 * len(images.y)))
-
-
-def _device(name: str) -> torch.device:
-    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if not available[name]:
-        raise UsageError(f"train.device = {name}: there is none here; type --device auto or --device cpu")
-    return torch.device(name)
 
 
 def _claim(folder: Path, force: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from maxmatch.data.datasets import Images, load
+from maxmatch.data.datasets import Images, load_images
 from maxmatch.errors import UserError
 from maxmatch.evaluate.classifier import load as load_classifier
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
@@ -22,10 +22,11 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
 
     recipe = saved_recipe(folder)
     classifier = load_classifier(folder, device)
-    images = load(recipe.data.name) if data is None else data
+    images = load_images(recipe.data.name) if data is None else data
     if images.test_x is None or images.test_y is None:
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured")
-    test_x, test_y = images.test_x.to(device), images.test_y.to(device)
+    place = next(classifier.net.parameters()).device
+    test_x, test_y = images.test_x.to(place), images.test_y.to(place)
 
     def logits(x: Tensor) -> Tensor:
         return predict_logits(classifier.net, x, classifier.preprocessing, recipe.evaluate.batch)

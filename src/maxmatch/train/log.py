@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from maxmatch.errors import UsageError, unknown
+
+
+class Logger(Protocol):
+    """Something that takes figures beside metrics.jsonl."""
+
+    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
+
+
+def find_logger(name: str) -> Callable[[str], Logger]:
+    """The logger that `--log` names, to be opened on a folder: `tensorboard` writes event files."""
+    if name != "tensorboard":
+        raise UsageError(unknown("logger", name, ["tensorboard"]))
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError('--log tensorboard: type pip install "maxmatch[tensorboard]"') from None
+    return SummaryWriter
 
 
 class Metrics:
     """Appends one JSON object a line. Opened at a step, it first drops what lies behind that step or is torn."""
 
-    def __init__(self, path: Path, step: int) -> None:
+    def __init__(self, path: Path, step: int, loggers: Sequence[Logger] = ()) -> None:
+        self.loggers = loggers
         kept = [line for line in _lines(path) if _step_of(line) <= step] if step else []
         path.write_text("".join(f"{line}\n" for line in kept))
         self._file = open(path, "a", buffering=1)  # noqa: SIM115
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         self._file.write(json.dumps({"step": step, "kind": kind, **values}) + "\n")
+        for logger in self.loggers:
+            for name, value in values.items():
+                if isinstance(value, float):
+                    logger.add_scalar(f"{kind}/{name}", value, step)
 
     def close(self) -> None:
         self._file.close()

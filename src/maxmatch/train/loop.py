@@ -6,7 +6,7 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ from maxmatch.nets import make_net
 from maxmatch.nets.model_file import ModelInfo, save_model, write_safely
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches, make_views
-from maxmatch.train.checkpoint import Progress, restore_checkpoint, save_checkpoint
-from maxmatch.train.log import Metrics, Screen
+from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
+from maxmatch.train.log import Logger, Metrics, Screen
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.result import make_result, warnings_of
 from maxmatch.train.step import Step
@@ -75,13 +75,13 @@ class Training:
         found = restore_checkpoint(self.folder / "checkpoint", tensors, self.screen.say)
         if found is not None:
             self.progress = found
-            _set_generator(self.device, tensors["generator"])
+            _set_generator(self.device, tensors[f"generator.{self.device.type}"])
 
-    def run(self, started: float) -> dict[str, Any]:
+    def run(self, started: float, loggers: Sequence[Logger] = ()) -> dict[str, Any]:
         """Do the steps that are left, and return what result.json holds; `started` is when the run's clock began."""
         for warning in warnings_of(self.recipe, self.images, self.split):
             self.screen.say(f"warning: {warning}")
-        metrics = Metrics(self.folder / "metrics.jsonl", self.progress.step)
+        metrics = Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers)
         started -= self.progress.seconds_total  # as if the run had never been stopped
         with self.screen, _signals() as caught:
             self._steps(metrics, caught, started)
@@ -138,14 +138,16 @@ class Training:
         save_checkpoint(self.folder / "checkpoint", self._tensors(), self.progress, self.recipe.sha256())
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {**self.step.tensors(), "generator": _generator_state(self.device)}
+        return {**self.step.tensors(), f"generator.{self.device.type}": _generator_state(self.device)}
 
     def _stop_if_not_finite(self) -> None:
         failure = self.step.health.failure()
         if failure:
+            sound = checkpoints(self.folder / "checkpoint")
             raise UserError(
-                f"the {failure[0]} loss is not finite at step {failure[1]}: checkpoints before it are in "
-                f"{self.folder / 'checkpoint'}; lower the learning rate: --set train.lr={self.recipe.train.lr / 3:.2g}"
+                f"the {failure[0]} loss is not finite at step {failure[1]}; the last good checkpoint is "
+                f"{sound[-1] if sound else 'none yet'}; lower the learning rate: "
+                f"--set train.lr={self.recipe.train.lr / 3:.2g}"
             )
 
 

@@ -20,11 +20,11 @@ from maxmatch.errors import UsageError, unknown
 from maxmatch.methods import make_method, method_values
 from maxmatch.methods.base import Method
 from maxmatch.methods.maxmatch import MaxMatch
+from maxmatch.nets.device import Device
 from maxmatch.settings import build, field_types, plain, to_toml
 from maxmatch.train.schedule import Schedule
 
 Auto = Literal["auto"]
-Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
 def parse_labels(value: Any, name: str = "data.labels") -> int | str:

@@ -1,0 +1,58 @@
+"""The project as a whole: examples run, the README tells the truth, nothing is named that is not there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import maxmatch
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_every_example_runs_and_is_short(path, capsys, monkeypatch):
+    import sys
+
+    assert len(path.read_text().splitlines()) < 60
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, path.stem, module)
+    spec.loader.exec_module(module)
+    module.main(steps=2)
+    assert "error" in capsys.readouterr().out
+
+
+def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
+    monkeypatch.chdir(tmp_path)
+    exec(code.replace('"steps": 800', '"steps": 2'), {})
+    assert (tmp_path / "runs" / "a" / "result.json").exists()
+
+
+def test_public_names_are_there_and_only_those():
+    for name in maxmatch.__all__:
+        assert getattr(maxmatch, name) is not None
+    assert set(maxmatch.__all__) == set(maxmatch._PLACES)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        maxmatch.nothing  # noqa: B018
+
+
+def test_files_named_in_the_architecture_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    for folder, files in re.findall(r"^\| `(\w+)/` \| (.*) \|$", text, re.MULTILINE):
+        named = set(re.findall(r"`(\w+\.py)`", files)) | {"__init__.py"}
+        there = {p.name for p in (ROOT / "src" / "maxmatch" / folder).glob("*.py")}
+        missing = named - there
+        assert not missing, f"docs/architecture.md names {folder}/{missing}"
+        unnamed = there - named - {"fixmatch.py", "maxmatch.py", "supervised.py"}
+        assert not unnamed, f"docs/architecture.md does not name {folder}/{unnamed}"
+
+
+def test_the_version_is_written_once_and_the_same():
+    import tomllib
+
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == maxmatch.__version__
