@@ -37,7 +37,8 @@ def make_world(kind: str = "plain", seed: int = 0) -> tuple[nn.Module, Runner]:
     with torch.no_grad():
         net.head.weight.mul_(8 if kind == "plain" else 3)
     set_mode(net, "train")
-    return net, Runner(net, Average(net, 0.9), Preprocessing(1, 8, 8), None, bf16=False)
+    row = {"progress": torch.tensor(0.5), "step": torch.tensor(50)}
+    return net, Runner(net, Average(net, 0.9), Preprocessing(1, 8, 8), None, row, bf16=False)
 
 
 def make_batch(seed: int = 0, k: int = K) -> Batch:

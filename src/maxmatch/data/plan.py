@@ -31,19 +31,18 @@ class Plan:
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        self._blocks: dict[str, tuple[int, tuple[int, ...], Floats]] = {}
         self._order = functools.lru_cache(maxsize=8)(self._draw_order)
 
     def uniforms(self, stream: str, step: int, shape: Sequence[int]) -> Floats:
         """Numbers in [0, 1) of the given shape for one step of a stream."""
-        block, row = divmod(step, BLOCK)
-        shape = tuple(shape)
-        held = self._blocks.get(stream)
-        if held is None or held[:2] != (block, shape):
-            drawn = self._generator(stream, block).random((BLOCK, math.prod(shape)), dtype=np.float32)
-            held = self._blocks[stream] = (block, shape, drawn.reshape(BLOCK, *shape))
-        drawn_here: Floats = held[2][row]
-        return drawn_here
+        number, row = divmod(step, BLOCK)
+        drawn: Floats = self.block(stream, number, shape)[row]
+        return drawn
+
+    def block(self, stream: str, number: int, shape: Sequence[int]) -> Floats:
+        """The same for all steps of a block, (BLOCK, *shape)."""
+        drawn = self._generator(stream, number).random((BLOCK, math.prod(shape)), dtype=np.float32)
+        return drawn.reshape(BLOCK, *shape)
 
     def indices(self, stream: str, step: int, batch: int, n: int) -> Indices:
         """The step's `batch` positions in an endless stream over n images, shuffled anew each time round."""

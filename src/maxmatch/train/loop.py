@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,9 @@ from maxmatch.nets.model_file import ModelInfo, save_model, write_safely
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
+from maxmatch.train.draws import Draws
 from maxmatch.train.log import Logger, Metrics, Screen
-from maxmatch.train.recipe import Recipe
+from maxmatch.train.recipe import Recipe, learning_rate
 from maxmatch.train.result import make_result, warnings_of
 from maxmatch.train.step import Step
 
@@ -50,9 +52,17 @@ class Training:
         net = make_net(classes=len(images.classes), channels=images.shape[0], **net_values)
         dtype = torch.float64 if settings.precision == "float64" else torch.float32
         net.to(device, dtype).to(memory_format=torch.channels_last)  # the faster layout, everywhere
-        plan, needs = Plan(settings.seed), recipe.method.needs
-        batches = Batches(images, split, self.views, plan, needs, settings.batch, settings.ratio, device)
-        self.step = Step(recipe.method, batches, net, self.preprocessing, settings, len(images.classes))
+        needs = recipe.method.needs
+        batches = Batches(images, split, self.views, needs, device)
+        draws = Draws(
+            Plan(settings.seed),
+            needs,
+            self.views,
+            labelled=(settings.batch, len(batches.x)),
+            unlabelled=(settings.batch * settings.ratio, len(batches.pool)),
+            scalars={"lr": partial(learning_rate, settings), "progress": lambda step: step / settings.steps},
+        )
+        self.step = Step(recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes))
         self.progress = Progress()
         title = f"{recipe.data.name}@{recipe.data.labels} {method_name(recipe.method)}"
         self.screen = Screen(title, settings.steps, quiet)

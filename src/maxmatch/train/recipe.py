@@ -22,6 +22,7 @@ from maxmatch.methods.base import Method
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.nets.device import Device
 from maxmatch.settings import build, field_types, plain, to_toml
+from maxmatch.train import schedule
 from maxmatch.train.schedule import Schedule
 
 Auto = Literal["auto"]
@@ -154,6 +155,12 @@ def read_values(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(f"{path} is not a recipe: sections such as [train] are wanted")
     return values
+
+
+def learning_rate(settings: TrainSettings, step: int) -> float:
+    """The learning rate of a step."""
+    s = settings
+    return schedule.learning_rate(step, steps=s.steps, lr=s.lr, schedule=s.schedule, warmup=s.warmup)
 
 
 def horizon_decay(steps: int, share: float = 0.05) -> float:

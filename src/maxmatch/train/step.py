@@ -17,9 +17,9 @@ from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import scoring, set_mode
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches
+from maxmatch.train.draws import Draws, Row, Rows
 from maxmatch.train.health import Health
 from maxmatch.train.recipe import TrainSettings
-from maxmatch.train.schedule import learning_rate
 
 
 class Runner:
@@ -31,12 +31,12 @@ class Runner:
         average: Average,
         preprocessing: Preprocessing,
         state: nn.Module | None,
+        row: Row,
         bf16: bool,
     ) -> None:
         parameter = next(net.parameters())
         self.state = state
-        self.progress = torch.zeros((), device=parameter.device)
-        self.step = torch.zeros((), dtype=torch.int64, device=parameter.device)
+        self.progress, self.step = row["progress"], row["step"]
         self._net, self._average, self._preprocessing = net, average, preprocessing
         self._dtype = parameter.dtype
         device = parameter.device.type
@@ -76,31 +76,34 @@ class Step:
         self,
         method: Method,
         batches: Batches,
+        draws: Draws,
         net: nn.Module,
         preprocessing: Preprocessing,
         settings: TrainSettings,
         classes: int,
     ) -> None:
         device = next(net.parameters()).device
-        self.method, self.batches, self.net, self.settings = method, batches, net, settings
+        self.method, self.batches, self.draws, self.net = method, batches, draws, net
+        self.rows = Rows(draws, device)
+        self.lr = self.rows.row["lr"]
         self.state = method.state(classes, len(batches.pool))
         if self.state is not None:
             self.state.to(device)
         assert not isinstance(settings.ema_decay, str)  # settled by recipe.resolve
         self.average = Average(net, settings.ema_decay)
-        self.run = Runner(net, self.average, preprocessing, self.state, settings.precision == "bf16")
-        self.lr = torch.zeros((), device=device)
+        self.run = Runner(net, self.average, preprocessing, self.state, self.rows.row, settings.precision == "bf16")
         self.optimizer = _optimizer(net, self.state, self.lr, settings)
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device)
         set_mode(net, "train")
 
     def __call__(self, t: int) -> None:
-        s = self.settings
-        self.lr.fill_(learning_rate(t, steps=s.steps, lr=s.lr, schedule=s.schedule, warmup=s.warmup))
-        self.run.step.fill_(t)
-        self.run.progress.fill_(t / s.steps)
-        batch, op = self.batches(t)
+        self.rows.load(t)
+        self._advance(self.draws.k(t))
+
+    def _advance(self, k: int) -> None:
+        """One step with k strong views, from the row that is loaded. Nothing here waits for the device."""
+        batch, op = self.batches(self.rows.row, k)
         losses = self.method.losses(self.run, batch)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())

@@ -1,0 +1,116 @@
+"""What a step draws, laid out flat: one row of floats and one of whole numbers a step, made on the host in blocks.
+
+A step on the device reads its row and nothing else, so that Python can run ahead of it and a captured graph can be
+replayed with other numbers. The learning rate and the progress travel in the same row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from maxmatch.augment import Views
+from maxmatch.data.plan import BLOCK, Plan
+from maxmatch.methods.base import Needs
+
+Layout = dict[str, tuple[slice, tuple[int, ...]]]
+
+
+class Draws:
+    """Names, shapes and places of a step's draws, and the rows of any block of steps.
+
+    Every view has a stream of its own, so that the first view is the same whatever K is.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        needs: Needs,
+        views: Views,
+        labelled: tuple[int, int],
+        unlabelled: tuple[int, int],
+        scalars: Mapping[str, Callable[[int], float]],
+    ) -> None:
+        """`labelled` and `unlabelled` are (images a step, images in all); `scalars` are functions of the step."""
+        self.plan, self.choices, self.scalars = plan, needs.choices(), dict(scalars)
+        self.pools = {"labelled": labelled, "unlabelled": unlabelled}
+        most = max(k for k, _ in self.choices)
+        counts = {
+            "labelled/weak": (1, labelled[0], views.weak_uniforms),
+            "labelled/strong": (int(needs.x_strong), labelled[0], views.strong_uniforms),
+            "weak": (needs.weak, unlabelled[0], views.weak_uniforms),
+            "strong": (most, unlabelled[0], views.strong_uniforms),
+        }
+        self.floats = _layout({**dict.fromkeys(self.scalars, ()), **counts})
+        self.ints = _layout({"step": (), **{name: (batch,) for name, (batch, _) in self.pools.items()}})
+
+    def k(self, step: int) -> int:
+        """How many strong views the step has."""
+        return self.plan.choice("k", step, self.choices)
+
+    def block(self, number: int) -> tuple[Tensor, Tensor]:
+        """The rows (BLOCK, F) and (BLOCK, I) of the steps number * BLOCK and on."""
+        first = number * BLOCK
+        floats = np.empty((BLOCK, _width(self.floats)), np.float32)
+        for name, (place, shape) in self.floats.items():
+            if name in self.scalars:
+                floats[:, place] = [[self.scalars[name](step)] for step in range(first, first + BLOCK)]
+                continue
+            for view, part in enumerate(np.split(floats[:, place], shape[0], axis=1) if shape[0] else ()):
+                part[:] = self.plan.block(f"{name}/{view}", number, shape[1:]).reshape(BLOCK, -1)
+        ints = np.empty((BLOCK, _width(self.ints)), np.int64)
+        ints[:, self.ints["step"][0]] = np.arange(first, first + BLOCK)[:, None]
+        for name, (batch, n) in self.pools.items():
+            ints[:, self.ints[name][0]] = self.plan.indices(name, number, BLOCK * batch, n).reshape(BLOCK, batch)
+        return torch.from_numpy(floats), torch.from_numpy(ints)
+
+
+class Rows:
+    """The row of the step that is running, in tensors that stay where they are: `row` is read, `load` fills it."""
+
+    def __init__(self, draws: Draws, device: torch.device) -> None:
+        self.draws, self.device = draws, device
+        self._number = -1
+        self._floats = torch.zeros(_width(draws.floats), device=device)
+        self._ints = torch.zeros(_width(draws.ints), dtype=torch.int64, device=device)
+        self._block = (self._floats[None], self._ints[None])
+        self.row = Row(draws, self._floats, self._ints)
+
+    def load(self, step: int) -> None:
+        """Make the row that of `step`; once a block, the block's rows are drawn and sent to the device."""
+        number, place = divmod(step, BLOCK)
+        if number != self._number:
+            floats, ints = self.draws.block(number)
+            self._block = (floats.to(self.device), ints.to(self.device))
+            self._number = number
+        self._floats.copy_(self._block[0][place])
+        self._ints.copy_(self._block[1][place])
+
+
+class Row:
+    """One step's draws by name, read from its flat rows."""
+
+    def __init__(self, draws: Draws, floats: Tensor, ints: Tensor) -> None:
+        self._places = {name: (floats, *place) for name, place in draws.floats.items()}
+        self._places |= {name: (ints, *place) for name, place in draws.ints.items()}
+
+    def __getitem__(self, name: str) -> Tensor:
+        row, place, shape = self._places[name]
+        return row[place].view(shape)
+
+
+def _layout(shapes: Mapping[str, tuple[int, ...]]) -> Layout:
+    layout, start = {}, 0
+    for name, shape in shapes.items():
+        end = start + math.prod(shape)
+        layout[name] = (slice(start, end), shape)
+        start = end
+    return layout
+
+
+def _width(layout: Layout) -> int:
+    return int(max(place.stop for place, _ in layout.values()))
