@@ -38,9 +38,8 @@ def main() -> None:
         if len(seeds) > 1:
             spread = statistics.stdev(difference) / len(seeds) ** 0.5
             print(f"  maxmatch - fixmatch, paired: {statistics.mean(difference):+.2f} +- {spread:.2f} (standard error)")
-        print(
-            f"  maxmatch / supervised: {statistics.mean(errors['maxmatch']) / statistics.mean(errors['supervised']):.2f}"
-        )
+        ratio = statistics.mean(errors["maxmatch"]) / statistics.mean(errors["supervised"])
+        print(f"  maxmatch / supervised: {ratio:.2f}")
     if seeds == [1, 2, 3, 4, 5]:
         print(save_record("digits", results))
 

@@ -11,7 +11,7 @@ from maxmatch.nets import make_net
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.preprocess import Preprocessing
-from maxmatch.train.step import Runner
+from maxmatch.train.runner import Runner
 
 CLASSES, LABELLED, UNLABELLED, K = 5, 6, 8, 3
 OVERS = ("worst", "mean", "best", "soft:0.5", "fraction:0.5")
@@ -37,8 +37,7 @@ def make_world(kind: str = "plain", seed: int = 0) -> tuple[nn.Module, Runner]:
     with torch.no_grad():
         net.head.weight.mul_(8 if kind == "plain" else 3)
     set_mode(net, "train")
-    row = {"progress": torch.tensor(0.5), "step": torch.tensor(50)}
-    return net, Runner(net, Average(net, 0.9), Preprocessing(1, 8, 8), None, row, bf16=False)
+    return net, Runner(net, Average(net, 0.9), Preprocessing(1, 8, 8), None, torch.tensor(0.5), torch.tensor(50))
 
 
 def make_batch(seed: int = 0, k: int = K) -> Batch:

@@ -45,6 +45,10 @@ class Health:
         self.first_bad.copy_(torch.where(bad & (self.first_bad < 0), step, self.first_bad))
         return bad.any().float()
 
+    def tensors(self) -> dict[str, Tensor]:
+        """All that changes, for the checkpoint and for a capture's warm-up to be undone."""
+        return {**self.sums, "first_bad": self.first_bad}
+
     def failure(self) -> tuple[str, int] | None:
         """(term, step) of the first non-finite loss, if there was one. Waits for the device."""
         found = [(step, name) for name, step in zip(self.terms, self.first_bad.tolist(), strict=True) if step >= 0]

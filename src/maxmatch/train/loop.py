@@ -30,7 +30,7 @@ from maxmatch.train.draws import Draws
 from maxmatch.train.log import Logger, Metrics, Screen
 from maxmatch.train.recipe import Recipe, learning_rate
 from maxmatch.train.result import make_result, warnings_of
-from maxmatch.train.step import Step
+from maxmatch.train.step import Step, choose_mode
 
 
 class Training:
@@ -62,7 +62,9 @@ class Training:
             unlabelled=(settings.batch * settings.ratio, len(batches.pool)),
             scalars={"lr": partial(learning_rate, settings), "progress": lambda step: step / settings.steps},
         )
-        self.step = Step(recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes))
+        mode, note = choose_mode(settings.step, recipe.method, device)
+        self.notes = [note] if note else []
+        self.step = Step(recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode)
         self.progress = Progress()
         title = f"{recipe.data.name}@{recipe.data.labels} {method_name(recipe.method)}"
         self.screen = Screen(title, settings.steps, quiet)
@@ -89,7 +91,7 @@ class Training:
 
     def run(self, started: float, loggers: Sequence[Logger] = ()) -> dict[str, Any]:
         """Do the steps that are left, and return what result.json holds; `started` is when the run's clock began."""
-        for warning in warnings_of(self.recipe, self.images, self.split):
+        for warning in [*self.notes, *warnings_of(self.recipe, self.images, self.split)]:
             self.screen.say(f"warning: {warning}")
         metrics = Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers)
         started -= self.progress.seconds_total  # as if the run had never been stopped

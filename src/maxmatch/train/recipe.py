@@ -86,7 +86,7 @@ class TrainSettings:
     warmup: int = 0
     ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
     precision: Literal["float64", "float32", "bf16"] = "float32"
-    step: Literal["auto", "eager"] = "auto"
+    step: Literal["auto", "eager", "compiled", "captured"] = "auto"  # auto: captured on a GPU, eager elsewhere
     seed: int = 1
     fold: int | Auto = "auto"  # which labelled set; auto: the seed
     device: Device = "auto"

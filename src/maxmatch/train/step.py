@@ -1,72 +1,48 @@
-"""One step: draw the batch, let the method make its losses, update the net and its average.
+"""One step: read the draws, make the batch, let the method make its losses, update the net and its average.
 
-`eager` is the truth and the default on the CPU. Nothing here waits for the device: the learning rate, the step number
-and the skip of a non-finite update are tensors.
+`eager` is the truth and the default on the CPU; `compiled` compiles the passes through the net and the making of the
+batch; `captured` replays the whole compiled step as one CUDA graph. Nothing here waits for the device: the learning
+rate, the step number and the skip of a non-finite update are tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from maxmatch.methods.base import Method
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import scoring, set_mode
+from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches
-from maxmatch.train.draws import Draws, Row, Rows
+from maxmatch.train.capture import Captured
+from maxmatch.train.draws import Draws, Rows
 from maxmatch.train.health import Health
 from maxmatch.train.recipe import TrainSettings
+from maxmatch.train.runner import Runner
+
+Mode = Literal["eager", "compiled", "captured"]
 
 
-class Runner:
-    """What a method may touch: `methods.base.Run`, on one device."""
+def choose_mode(wanted: str, method: Method, device: torch.device) -> tuple[Mode, str | None]:
+    """How the steps run, and a line for the log where that is not what was wanted.
 
-    def __init__(
-        self,
-        net: nn.Module,
-        average: Average,
-        preprocessing: Preprocessing,
-        state: nn.Module | None,
-        row: Row,
-        bf16: bool,
-    ) -> None:
-        parameter = next(net.parameters())
-        self.state = state
-        self.progress, self.step = row["progress"], row["step"]
-        self._net, self._average, self._preprocessing = net, average, preprocessing
-        self._dtype = parameter.dtype
-        device = parameter.device.type
-        self._precision = (lambda: torch.autocast(device, torch.bfloat16)) if bf16 else nullcontext
-
-    def net(self, *groups: Tensor) -> Sequence[Tensor]:
-        return self._forward(self._net, groups)
-
-    def score(self, *groups: Tensor) -> Sequence[Tensor]:
-        with scoring(self._net):
-            return self._forward(self._net, groups)
-
-    def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
-        with torch.no_grad():
-            return self._forward(self._average.net, groups)
-
-    def pixels(self, images: Tensor) -> Tensor:
-        return self._preprocessing(images, self._dtype)
-
-    def mean(self, value: Tensor) -> Tensor:
-        return value
-
-    def gather(self, value: Tensor) -> Tensor:
-        return value
-
-    def _forward(self, net: nn.Module, groups: Sequence[Tensor]) -> Sequence[Tensor]:
-        ready = [self.pixels(g) if g.dtype == torch.uint8 else g for g in groups]
-        with self._precision():
-            logits: Tensor = net(torch.cat(ready))
-        return torch.split(logits, [len(g) for g in groups])
+    `auto` is captured on a GPU that Triton knows and eager elsewhere; a method that can't be captured runs compiled.
+    """
+    if device.type != "cuda":
+        if wanted == "captured":
+            return "eager", f"train.step = captured: there is no CUDA graph on {device.type}; running eager"
+        return ("compiled" if wanted == "compiled" else "eager"), None
+    if torch.cuda.get_device_capability(device) < (7, 0):
+        return "eager", None if wanted == "eager" else "this GPU is too old to compile for; running eager"
+    if wanted in ("auto", "captured"):
+        if method.capturable:
+            return "captured", None
+        return "compiled", f"{type(method).__name__} can't be captured; running compiled"
+    return ("compiled" if wanted == "compiled" else "eager"), None
 
 
 class Step:
@@ -81,9 +57,10 @@ class Step:
         preprocessing: Preprocessing,
         settings: TrainSettings,
         classes: int,
+        mode: Mode = "eager",
     ) -> None:
         device = next(net.parameters()).device
-        self.method, self.batches, self.draws, self.net = method, batches, draws, net
+        self.method, self.batches, self.draws, self.net, self.mode = method, batches, draws, net, mode
         self.rows = Rows(draws, device)
         self.lr = self.rows.row["lr"]
         self.state = method.state(classes, len(batches.pool))
@@ -91,19 +68,27 @@ class Step:
             self.state.to(device)
         assert not isinstance(settings.ema_decay, str)  # settled by recipe.resolve
         self.average = Average(net, settings.ema_decay)
-        self.run = Runner(net, self.average, preprocessing, self.state, self.rows.row, settings.precision == "bf16")
+        bf16, compiled = settings.precision == "bf16", mode != "eager"
+        row = self.rows.row
+        self.run = Runner(
+            net, self.average, preprocessing, self.state, row["progress"], row["step"], bf16=bf16, compiled=compiled
+        )
         self.optimizer = _optimizer(net, self.state, self.lr, settings)
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device)
         set_mode(net, "train")
+        self._make_batch = torch.compile(batches, dynamic=False) if compiled else batches
+        self._go: Callable[[int], None] = self._advance
+        if mode == "captured":
+            self._go = Captured(self._advance, self.tensors)
 
     def __call__(self, t: int) -> None:
         self.rows.load(t)
-        self._advance(self.draws.k(t))
+        self._go(self.draws.k(t))
 
     def _advance(self, k: int) -> None:
         """One step with k strong views, from the row that is loaded. Nothing here waits for the device."""
-        batch, op = self.batches(self.rows.row, k)
+        batch, op = self._make_batch(self.rows.row, k)
         losses = self.method.losses(self.run, batch)
         self.optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())
@@ -121,8 +106,7 @@ class Step:
             found |= {f"state.{n}": t for n, t in self.state.state_dict().items()}
         for number, parameter in enumerate(p for group in self.optimizer.param_groups for p in group["params"]):
             found[f"momentum.{number}"] = self.optimizer.state[parameter]["momentum_buffer"]
-        found |= {f"health.{n}": t for n, t in self.health.sums.items()}
-        return found
+        return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
 
 
 def _optimizer(net: nn.Module, state: nn.Module | None, lr: Tensor, settings: TrainSettings) -> torch.optim.SGD:

@@ -1,0 +1,73 @@
+"""What a method may touch, on one device: the passes through the net, eager or compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from maxmatch.nets.averaging import Average
+from maxmatch.nets.batchnorm import scoring
+from maxmatch.nets.preprocess import Preprocessing
+
+Pass = Callable[[Tensor], Tensor]
+
+
+class Runner:
+    """`methods.base.Run`. With `compiled` each pass is one compiled function of uint8 or float images."""
+
+    def __init__(
+        self,
+        net: nn.Module,
+        average: Average,
+        preprocessing: Preprocessing,
+        state: nn.Module | None,
+        progress: Tensor,
+        step: Tensor,
+        *,
+        bf16: bool = False,
+        compiled: bool = False,
+    ) -> None:
+        parameter = next(net.parameters())
+        self.state = state
+        self.progress, self.step = progress, step
+        self._net, self._preprocessing, self._dtype = net, preprocessing, parameter.dtype
+        device = parameter.device.type
+        self._precision = (lambda: torch.autocast(device, torch.bfloat16)) if bf16 else nullcontext
+        self._train, self._teach = (self._make_pass(module, compiled) for module in (net, average.net))
+        self._score = self._make_pass(net, compiled)
+
+    def net(self, *groups: Tensor) -> Sequence[Tensor]:
+        return self._split(self._train, groups)
+
+    def score(self, *groups: Tensor) -> Sequence[Tensor]:
+        with scoring(self._net):
+            return self._split(self._score, groups)
+
+    def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
+        with torch.no_grad():
+            return self._split(self._teach, groups)
+
+    def pixels(self, images: Tensor) -> Tensor:
+        return self._preprocessing(images, self._dtype)
+
+    def mean(self, value: Tensor) -> Tensor:
+        return value
+
+    def gather(self, value: Tensor) -> Tensor:
+        return value
+
+    def _make_pass(self, net: nn.Module, compiled: bool) -> Pass:
+        def forward(images: Tensor) -> Tensor:
+            with self._precision():
+                logits: Tensor = net(self.pixels(images) if images.dtype == torch.uint8 else images)
+            return logits
+
+        return torch.compile(forward, dynamic=False) if compiled else forward
+
+    def _split(self, forward: Pass, groups: Sequence[Tensor]) -> Sequence[Tensor]:
+        if any(g.dtype != torch.uint8 for g in groups):
+            groups = [self.pixels(g) if g.dtype == torch.uint8 else g for g in groups]
+        return torch.split(forward(torch.cat(list(groups))), [len(g) for g in groups])
