@@ -85,10 +85,16 @@ class Rows:
         number, place = divmod(step, BLOCK)
         if number != self._number:
             floats, ints = self.draws.block(number)
-            self._block = (floats.to(self.device), ints.to(self.device))
+            self._block = (self._send(floats), self._send(ints))
             self._number = number
         self._floats.copy_(self._block[0][place])
         self._ints.copy_(self._block[1][place])
+
+    def _send(self, rows: Tensor) -> Tensor:
+        """From pinned memory, so that neither side waits for the other."""
+        return (
+            rows.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else rows.to(self.device)
+        )
 
 
 class Row:

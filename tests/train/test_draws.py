@@ -1,0 +1,64 @@
+"""Rows of draws: the plan's own numbers, in their places, whatever the order of asking."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from maxmatch.augment import Views, Weak, randaugment
+from maxmatch.data.plan import BLOCK, Plan
+from maxmatch.methods.base import Needs
+from maxmatch.train.draws import Draws, Rows
+
+VIEWS = Views(Weak(), randaugment("fixmatch"))
+
+
+def draws(strong=3, x_strong=False) -> Draws:
+    needs = Needs(weak=1, strong=strong, x_strong=x_strong)
+    return Draws(Plan(5), needs, VIEWS, (4, 10), (6, 100), {"lr": lambda t: 0.1 * t, "progress": lambda t: t / 100})
+
+
+@pytest.mark.parametrize("step", [0, 7, BLOCK - 1, BLOCK, 3 * BLOCK + 5])
+def test_a_row_holds_what_the_plan_draws(step):
+    made, plan = draws(x_strong=True), Plan(5)
+    rows = Rows(made, torch.device("cpu"))
+    rows.load(step)
+    row = rows.row
+    assert row["lr"].item() == pytest.approx(0.1 * step)
+    assert row["progress"].item() == pytest.approx(step / 100)
+    assert row["step"].item() == step
+    assert row["labelled"].tolist() == plan.indices("labelled", step, 4, 10).tolist()
+    assert row["unlabelled"].tolist() == plan.indices("unlabelled", step, 6, 100).tolist()
+    assert row["strong"].shape == (3, 6, VIEWS.strong_uniforms)
+    for view in range(3):
+        expected = plan.uniforms(f"strong/{view}", step, (6, VIEWS.strong_uniforms))
+        assert np.array_equal(row["strong"][view].numpy(), expected)
+    assert np.array_equal(row["weak"][0].numpy(), plan.uniforms("weak/0", step, (6, 3)))
+    assert row["labelled/strong"].shape == (1, 4, VIEWS.strong_uniforms)
+
+
+def test_rows_may_be_asked_for_in_any_order_and_stay_in_place():
+    rows = Rows(draws(), torch.device("cpu"))
+    place = rows.row["strong"].data_ptr()
+    rows.load(40)
+    first = rows.row["strong"].clone()
+    rows.load(3)
+    assert not torch.equal(rows.row["strong"], first)
+    rows.load(40)
+    assert torch.equal(rows.row["strong"], first)
+    assert rows.row["strong"].data_ptr() == place
+
+
+def test_the_first_view_is_the_same_whatever_k_is():
+    one, three = (Rows(draws(strong), torch.device("cpu")) for strong in (1, 3))
+    for rows in (one, three):
+        rows.load(9)
+    assert torch.equal(one.row["strong"][0], three.row["strong"][0])
+
+
+def test_k_follows_its_distribution():
+    assert draws(3).k(0) == 3
+    drawn = [draws(((1, 0.25), (4, 0.75))).k(step) for step in range(400)]
+    assert set(drawn) == {1, 4}
+    assert 0.68 < drawn.count(4) / 400 < 0.82
