@@ -277,6 +277,35 @@ def methods() -> None:
     Console().print(table)
 
 
+@app.command()
+def bench(
+    net: Annotated[str, typer.Option("--net", help="wrn-28-2, wrn-28-8 or resnet50.")] = "wrn-28-2",
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
+    precision: Annotated[str | None, typer.Option("--precision", help="Default: bf16 on a GPU, else float32.")] = None,
+    step: Annotated[str, typer.Option("--step", help="auto, eager, compiled or captured.")] = "auto",
+    k: Annotated[str, typer.Option("--k", help="Which K, with commas.")] = "1,3,5,7",
+    repeats: Annotated[int, typer.Option("--repeats", help="Timed steps for each row.", min=1)] = 10,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Measure a step here: steps/s, memory, TFLOP/s, the paper's four parts, and the ratio to FixMatch for each K."""
+    from rich.console import Console
+
+    from maxmatch.bench import SETTINGS, bench, tables
+    from maxmatch.nets.device import find_device
+
+    if net not in SETTINGS:
+        raise UsageError(unknown("net", net, SETTINGS))
+    if not all(word.isdigit() and int(word) for word in k.split(",")):
+        raise UsageError(f"--k {k}: whole numbers from 1 with commas between; type --k 1,3")
+    precision = precision or ("bf16" if find_device(device).type == "cuda" else "float32")
+    found = bench(net, device, precision, step, repeats, tuple(int(word) for word in k.split(",")))
+    if as_json:
+        print(json.dumps(found))
+        return
+    for table in tables(found):
+        Console().print(table)
+
+
 FLAGS = {
     "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
     "steps": ("train", "steps"), "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),

@@ -161,7 +161,7 @@ PRESETS: dict[str, RandAugment] = {
             "contrast",
         ),
         n=2,
-        p=0.5,
+        p=1.0,
         levels=(1, 9),
         magnitudes=(
             ("rotate", Magnitude(0, 15, signed=True)),
