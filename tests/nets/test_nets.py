@@ -148,3 +148,17 @@ def test_a_decay_of_zero_is_a_copy():
         net.head.weight.add_(1)
     average.update()
     assert torch.equal(average.net.head.weight, net.head.weight)
+
+
+def test_torchvision_s_resnets_are_scored_like_ours():
+    torch.manual_seed(0)
+    net = make_net("resnet18", 7, 3)
+    x = torch.randn(4, 3, 32, 32)
+    before = [b.clone() for b in net.buffers()]
+    with scoring(net):
+        scored = net(x)
+    assert all(torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True))
+    torch.testing.assert_close(scored, net(x))  # the same batch statistics in training
+    assert not torch.equal(before[0], next(net.buffers()))
+    with pytest.raises(UsageError, match="takes colour images"):
+        make_net("resnet50", 10, 1)
