@@ -23,7 +23,7 @@ from record import save_record
 
 from maxmatch.augment import OPS, PRESETS, Views, Weak
 from maxmatch.data.datasets import Images, from_arrays, load_images
-from maxmatch.train.fit import prepare
+from maxmatch.train.fit import begin
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 
@@ -56,7 +56,7 @@ def step_times(images: Images, settings: dict, steps: int) -> dict[str, float]:
             compose("digits", method, given={**settings, **options}), device="cpu", threads=torch.get_num_threads()
         )
         with tempfile.TemporaryDirectory() as folder:
-            run = prepare(recipe, Path(folder), images, quiet=True)
+            run = begin(recipe, Path(folder), images, quiet=True)
         times = []
         for t in range(steps + 2):
             begun = time.perf_counter()
@@ -75,13 +75,16 @@ def step_times(images: Images, settings: dict, steps: int) -> dict[str, float]:
 def augmentation_rates(batch: int = 448, seconds: float = 3.0) -> dict[str, float]:
     """Images/s of a strong view (shift, flip, RandAugment, cutout), and of RandAugment with cutout alone and by PIL."""
     images = torch.from_numpy(np.random.default_rng(1).integers(0, 256, (batch, 3, 32, 32), np.uint8))
+    threads = torch.get_num_threads()
     policy = PRESETS["fixmatch"]
     views = Views(Weak(), policy)
     u = torch.rand(batch, views.strong_uniforms, generator=torch.Generator().manual_seed(0))
     draw = policy.sample(u[:, 3:], (32, 32))
     rates = {
-        "batched, whole strong view, 2 threads": _rate(lambda: views.strong_views(images, u[None]), batch, seconds),
-        "batched, RandAugment with cutout, 2 threads": _rate(lambda: policy.apply(images, draw), batch, seconds),
+        f"batched, whole strong view, {threads} threads": _rate(
+            lambda: views.strong_views(images, u[None]), batch, seconds
+        ),
+        f"batched, RandAugment + cutout, {threads} threads": _rate(lambda: policy.apply(images, draw), batch, seconds),
     }
     arrays = images.permute(0, 2, 3, 1).contiguous().numpy()
     jobs = list(zip(arrays, draw.op.tolist(), draw.magnitude.tolist(), draw.box.tolist(), strict=True))

@@ -17,13 +17,18 @@ import maxmatch
 FOLDER = Path(__file__).parent / "records"
 
 
-def save_record(name: str, results: Any) -> Path:
-    """Write benchmarks/records/NAME.json."""
+def save_record(name: str, results: Any, threads: int | None = None) -> Path:
+    """Write benchmarks/records/NAME.json; `threads` where worker processes had another count than this one."""
     record = {
         "command": " ".join(["python", *sys.argv]),
         "commit": _git("rev-parse", "HEAD") + ("+" if _git("status", "--porcelain", "src") else ""),
         "versions": {"maxmatch": maxmatch.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        "hardware": {"cpu": _cpu(), "cores": os.cpu_count(), "threads": torch.get_num_threads(), "gpu": _gpu()},
+        "hardware": {
+            "cpu": _cpu(),
+            "cores": os.cpu_count(),
+            "threads": threads or torch.get_num_threads(),
+            "gpu": _gpu(),
+        },
         "results": results,
     }
     FOLDER.mkdir(exist_ok=True)

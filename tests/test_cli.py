@@ -249,6 +249,20 @@ MISTAKES = [
     (["predict", "nowhere", "."], 2, "nowhere"),
     (["preview", "digits", "--k", "0"], 2, "--k"),
     (["trian"], 2, "trian"),
+    (["--foo"], 2, "type maxmatch --help"),
+    (["train", "digits@²"], 2, "type a number of labels"),
+    (["train", "digits@all", "--set", "data.exclude_labelled=true"], 2, "no unlabelled one is left"),
+    (["train", "digits@20", "--seed", "99999999999999999999999"], 2, "below 2^63"),
+    (["train", "digits@20", "--set", "method.k=[]"], 2, "type --k 3"),
+    (["train", "digits@20", "--set", "train.lr=inf"], 2, "finite"),
+    (["train", "digits@20", "--set", "method.weight=nan"], 2, "0 or more"),
+    (["train", "digits@20", "--set", "net.batchnorm_momentum=5"], 2, "in (0, 1]"),
+    (["train", "digits@20", "--init", "nowhere"], 2, "give the folder of a run"),
+    (["train", "digits@20", "--device", "mps"], 2, "there is none here"),
+    (["train", "digits@20", "--method", "os:getcwd"], 2, "no subclass"),
+    (["train", "./photos"], 2, "not there yet"),
+    (["preview", "digits", "--out", "p.xyz"], 2, "preview.png"),
+    (["demo", "--labels", "5000"], 2, "only 1195"),
     (["train", "digits@20", "--log", "tensorbord"], 2, "did you mean 'tensorboard'"),
 ]  # fmt: skip
 
@@ -290,6 +304,90 @@ def test_an_unwritable_place_is_one_line(tmp_path, capsys):
     assert code == 1
     assert err.count("\n") == 1
     assert "Not a directory" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('method = "fixmatch"', "a section of settings is wanted"),
+        ('data = "digits"', "a section"),
+        ("recipe = [1]", "unknown recipe"),
+    ],
+)
+def test_a_config_of_the_wrong_shape_is_one_line(tmp_path, capsys, text, message):
+    (tmp_path / "x.toml").write_text(text + "\n")
+    code, _, err = call(capsys, "train", "digits@20", "--config", tmp_path / "x.toml", "--out", tmp_path / "a")
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_config_s_method_names_the_folder_and_its_options_belong_to_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.toml").write_text('[method]\nname = "FixMatch"\nthreshold = 0.5\n')
+    assert call(capsys, "train", "digits@20", *SMALL, "--config", "x.toml")[0] == 0
+    recipe = json.loads((tmp_path / "runs" / "digits@20-fixmatch-1" / "recipe.json").read_text())
+    assert (recipe["method"]["name"], recipe["method"]["threshold"]) == ("fixmatch", 0.5)
+    code, _, err = call(capsys, "train", "digits@20", *SMALL, "--config", "x.toml", "--method", "maxmatch")
+    assert code == 2
+    assert "options of FixMatch, but maxmatch was asked for" in err
+
+
+def test_the_same_number_typed_two_ways_is_one(tmp_path, capsys):
+    typed = ["train", "digits@20", *SMALL, "--set", "train.steps=6.0", "--out", tmp_path / "my run"]
+    code, _, err = call(capsys, *typed)
+    assert code == 0
+    assert f"maxmatch evaluate '{tmp_path / 'my run'}'" in err
+
+
+def test_retyping_one_option_of_a_method_on_resume_agrees(tmp_path, capsys):
+    typed = ["--method", "fixmatch", "--k", 2, "--over", "worst", "--strategy", "select"]
+    assert call(capsys, "train", "digits@20", *SMALL, *typed, "--out", tmp_path / "a")[0] == 0
+    assert (
+        call(capsys, "train", "--resume", "--strategy", "select", "--device", "auto", "--out", tmp_path / "a")[0] == 0
+    )
+    code, _, err = call(capsys, "train", "--resume", "--strategy", "auto", "--out", tmp_path / "a")
+    assert code == 2
+    assert "method.strategy = auto" in err
+
+
+def test_names_that_are_no_text_are_predicted_too(trained, pictures, tmp_path, capsys):
+    import os
+    import shutil
+
+    odd = os.fsencode(pictures) + b"/\xff.png"
+    shutil.copy(pictures / "a.png", odd)
+    assert call(capsys, "predict", trained, pictures, "--out", tmp_path / "labels.csv")[0] == 0
+    assert b"\xff.png," in (tmp_path / "labels.csv").read_bytes()
+    assert call(capsys, "predict", trained, pictures)[0] == 0
+    code, _, err = call(capsys, "predict", trained, pictures, "--out", tmp_path / "none" / "labels.csv")
+    assert code == 2
+    assert "can't be written" in err
+
+
+def test_a_really_full_disk(tmp_path, capsys):
+    """A file system of a few hundred kilobytes; needs the right to mount one."""
+    import subprocess
+
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1200k", "tmpfs", str(place)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a small file system here")
+    typed = ["train", "digits@20", *SMALL, "--set", "train.checkpoint_every=2", "--out"]
+    try:
+        code, _, err = call(capsys, *typed, place / "a")
+        assert (code, err.count("\n")) == (1, 1)
+        assert "No space left on device" in err
+        assert call(capsys, *typed, tmp_path / "whole")[0] == 0
+        subprocess.run(["mount", "-o", "remount,size=20m", str(place)], check=True)
+        assert call(capsys, "train", "--resume", "--out", place / "a")[0] == 0
+        from safetensors.torch import load_file
+
+        ended, whole = (load_file(folder / "model.safetensors") for folder in (place / "a", tmp_path / "whole"))
+        assert all(ended[name].equal(whole[name]) for name in whole)
+    finally:
+        subprocess.run(["umount", str(place)], check=False)
 
 
 def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, capsys, monkeypatch):

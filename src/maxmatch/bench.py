@@ -24,7 +24,7 @@ from maxmatch import __version__
 from maxmatch.data.datasets import Images
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.device import find_device
-from maxmatch.train.fit import prepare
+from maxmatch.train.fit import begin
 from maxmatch.train.loop import Training
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
@@ -125,7 +125,7 @@ def _training(
         "train": {"batch": setting.batch, "ratio": setting.ratio, "precision": precision, "step": mode},
     }
     recipe = resolve(compose("digits", method, "paper", given), device=device.type, threads=torch.get_num_threads())  # type: ignore[arg-type]
-    return prepare(recipe, folder, _noise(setting), quiet=True)
+    return begin(recipe, folder, _noise(setting), quiet=True)
 
 
 def _noise(setting: Setting) -> Images:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +15,7 @@ import typer
 
 from maxmatch import __version__
 from maxmatch.errors import UsageError, UserError, unknown
-from maxmatch.methods import METHODS
+from maxmatch.methods import METHODS, canonical
 from maxmatch.settings import parse_assignment
 
 app = typer.Typer(
@@ -34,6 +36,7 @@ ClickException: Any = typer.BadParameter.__mro__[2]
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on standard error, and the exit code says which kind it was."""
+    sys.path.append(os.getcwd())  # a method of your own, --method my_module:Mine, is found beside you
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
@@ -47,7 +50,8 @@ def run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)
             return 2
-        hint = f" (type maxmatch {' '.join(arguments[:1])} --help)" if isinstance(error, ClickUsageError) else ""
+        command = "" if not arguments or arguments[0].startswith("-") else f"{arguments[0]} "
+        hint = f" (type maxmatch {command}--help)" if isinstance(error, ClickUsageError) else ""
         return _fail(error.format_message() + hint, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped", 130)
@@ -156,7 +160,7 @@ def train(
     fold: Annotated[int | None, typer.Option("--fold", help="Which labelled set. Default: the seed.")] = None,
     device: Device = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA-METHOD-SEED.")] = None,
-    init: Annotated[Path | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
+    init: Annotated[str | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
     log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
@@ -166,15 +170,15 @@ def train(
     """Train a classifier: maxmatch train digits@40 --method maxmatch --k 3 --out runs/a"""
     started = _process_start()
     given = _given(data, sets, method=method, k=k, over=over, strategy=strategy,
-                   steps=steps, seed=seed, fold=fold, device=device)  # fmt: skip
+                   steps=steps, seed=seed, fold=fold, device=device, init=init)  # fmt: skip
+    from maxmatch.methods import method_name
     from maxmatch.train.fit import finished_result, fit
     from maxmatch.train.recipes import compose
+    from maxmatch.train.resume import resumed_recipe
 
     if resume:
-        if out is None or init is not None or force:
-            raise UsageError("--resume goes with --out RUN alone: type maxmatch train --resume --out runs/a")
-        from maxmatch.train.resume import resumed_recipe
-
+        if out is None or force:
+            raise UsageError("--resume goes with --out RUN, and without --force: maxmatch train --resume --out runs/a")
         recipe = resumed_recipe(out, given, config)
         finished = finished_result(out, recipe)
         if finished is not None:
@@ -190,9 +194,9 @@ def train(
         raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
     recipe = compose(config=config, given=given)
     if out is None:
-        name = given.get("method", {}).get("name", "maxmatch")
+        name = method_name(recipe.method).replace(":", "-")
         out = Path("runs") / f"{recipe.data.name}@{recipe.data.labels}-{name}-{recipe.train.seed}"
-    _print_result(out, fit(recipe, out, force=force, init=init, log=log or (), started=started))
+    _print_result(out, fit(recipe, out, force=force, log=log or (), started=started))
 
 
 @app.command()
@@ -212,7 +216,11 @@ def preview(
     from maxmatch.train.recipes import compose
 
     recipe = compose(config=config, given=_given(data, sets))
-    draw_sheet(load_images(recipe.data.name).x, make_views(recipe.augment), k, images, seed).save(out)
+    sheet = draw_sheet(load_images(recipe.data.name).x, make_views(recipe.augment), k, images, seed)
+    try:
+        sheet.save(out)
+    except ValueError:
+        raise UsageError(f"--out {out}: give a picture's name, for example preview.png") from None
     print(out)
 
 
@@ -309,6 +317,7 @@ def bench(
 FLAGS = {
     "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
     "steps": ("train", "steps"), "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
+    "init": ("train", "init"),
 }  # fmt: skip
 
 
@@ -321,9 +330,9 @@ def _given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, 
     given: dict[str, dict[str, Any]] = {}
     for section, name, value in typed:
         if (section, name) == ("method", "name"):
-            value = str(value).replace("_", "-").lower() if ":" not in str(value) else value
+            value = canonical(str(value))
         held = given.setdefault(section, {}).setdefault(name, value)
-        if str(held) != str(value):
+        if held != value and str(held) != str(value):
             raise UsageError(f"{section}.{name} is given twice, as {held} and as {value}: give it once")
     return given
 
@@ -331,7 +340,7 @@ def _given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, 
 def _parse_data(text: str) -> list[tuple[str, str, Any]]:
     """`name[@labels]`."""
     if "/" in text or text.startswith(".") or Path(text).exists():
-        raise UsageError(f"{text}: training on a folder of your own is not there yet; type a data set, digits@40")
+        raise UsageError(f"{text}: folders of your own are not there yet; type a data set, for example digits@40")
     name, at, labels = text.partition("@")
     from maxmatch.data import DATASETS
 
@@ -347,15 +356,13 @@ def _print_result(out: Path, result: dict[str, Any]) -> None:
     print(json.dumps(result))
     error = result["error"]["last"]
     told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
-    print(f"{told}; {result['seconds']:.0f} s. Next: maxmatch evaluate {out}", file=sys.stderr)
+    print(f"{told}; {result['seconds']:.0f} s. Next: maxmatch evaluate {shlex.quote(str(out))}", file=sys.stderr)
 
 
 def _process_start() -> float:
     """When this process began, as time.time() counts; now, where the system does not say."""
     try:
         with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:
-            import os
-
             ticks = int(stat.read().rpartition(")")[2].split()[19])
             return time.time() - (float(uptime.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, ValueError, IndexError):

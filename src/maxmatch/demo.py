@@ -14,6 +14,7 @@ from torch import Tensor
 
 from maxmatch.data.datasets import Images, load_images
 from maxmatch.data.split import Split, make_split
+from maxmatch.errors import UsageError
 from maxmatch.evaluate.errors import error_rate
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.batches import make_views
@@ -26,6 +27,8 @@ METHODS = ("supervised", "fixmatch", "maxmatch")
 
 def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> None:
     """Train all three on one split, print one table, and say what to type next."""
+    if out is not None and out.exists() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty: give the demo another --out, or none")
     folder = out or _free_folder(Path("runs/demo"))
     recipes = {name: _recipe(name, labels, seed, steps) for name in METHODS}
     images = load_images("digits")
@@ -52,7 +55,7 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> Non
 
 
 def label_spreading(images: Images, split: Split, recipe: Recipe) -> tuple[float, float, float]:
-    """(error, robust error, seconds) of scikit-learn's LabelSpreading on the pixels of the same split."""
+    """(error, robust error, seconds to fit) of scikit-learn's LabelSpreading on the pixels of the same split."""
     from sklearn.semi_supervised import LabelSpreading
 
     assert images.test_x is not None
@@ -61,6 +64,7 @@ def label_spreading(images: Images, split: Split, recipe: Recipe) -> tuple[float
     shown = np.full(len(images.y), -1)
     shown[split.labelled] = images.y.numpy()[split.labelled]
     model: Any = LabelSpreading().fit(_flat(images.x), shown)
+    seconds = time.perf_counter() - begun
 
     def predict(x: Tensor) -> Tensor:
         return torch.from_numpy(np.asarray(model.predict(_flat(x))))
@@ -74,7 +78,7 @@ def label_spreading(images: Images, split: Split, recipe: Recipe) -> tuple[float
         recipe.evaluate.robust_views,
         recipe.train.seed,
     )
-    return error_rate(scores, images.test_y), robust.robust_error, time.perf_counter() - begun
+    return error_rate(scores, images.test_y), robust.robust_error, seconds
 
 
 def _recipe(method: str, labels: int, seed: int, steps: int | None) -> Recipe:

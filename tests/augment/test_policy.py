@@ -146,7 +146,7 @@ def test_preset_frames() -> None:
         "fixmatch-paper": (14, 2, 0.5, (1, 9), 0, Cutout(fill=127, pixels=16), 11),
         "usb": (14, 3, 1.0, None, 0, Cutout(0.0, 0.5, (125, 123, 114)), 15),
         "imagenet": (16, 2, 1.0, (1, 9), 0, None, 8),
-        "gentle": (8, 2, 0.5, (1, 9), 0, Cutout(0.25, 0.25, 0), 11),
+        "gentle": (8, 2, 1.0, (1, 9), 0, Cutout(0.25, 0.25, 0), 11),
     }
     assert {"invert", "solarize-add"}.isdisjoint(PRESETS["fixmatch"].ops)
 

@@ -54,6 +54,10 @@ X = np.zeros((4, 8, 8), np.uint8)
         ((X, [0, -2, 0, 1]), "labels run from -2"),
         ((X[:, :4], [0, 1, 0, 1]), "from 8x8 up"),
         ((X, [0, 1, 0, 1], X), "needs both test_x and test_y"),
+        ((X, [0.7, 1.2, 0.0, 1.0]), "one whole number an image"),
+        ((X, np.eye(4, dtype=int)), "one whole number an image"),
+        ((X, ["cat", "dog", "cat", "dog"]), "one whole number an image"),
+        ((X, [0, 1, 0, 1], X, [0, 1, 5, -1]), "test labels run from -1 to 5"),
         ((X, [0, 1, 0, 1], np.zeros((2, 9, 9), np.uint8), [0, 1]), "like the training images"),
     ],
 )
@@ -104,6 +108,11 @@ def test_the_pool_may_leave_the_labelled_images_out():
     split = make_split(Y, 8, 1, exclude_labelled=True)
     assert len(split.unlabelled) == 92
     assert not set(split.unlabelled.tolist()) & set(split.labelled.tolist())
+
+
+def test_an_empty_pool_is_refused():
+    with pytest.raises(UsageError, match="no unlabelled one is left"):
+        make_split(Y, 100, 1, exclude_labelled=True)
 
 
 @pytest.mark.parametrize(("labels", "message"), [(101, "only 100"), (3, "at least one a class")])

@@ -43,6 +43,29 @@ def test_every_mode_becomes_grey_or_rgb(tmp_path, mode):
         assert abs(read.double().mean().item() - (255 if mode == "1" else 200)) < 3
 
 
+@pytest.mark.parametrize(
+    ("mode", "values", "expected"),
+    [
+        (np.float32, [0.0, 0.8], [0, 204]),
+        (np.float32, [0.0, 200.0], [0, 200]),
+        (np.int32, [0, 200], [0, 200]),
+        (np.int32, [0, 257 * 100], [0, 100]),
+        (np.uint16, [0, 257 * 3], [0, 3]),
+    ],
+)
+def test_deep_greys_are_scaled_by_the_range_of_their_kind(tmp_path, mode, values, expected):
+    pixels = np.tile(np.array(values, mode), (8, 4))
+    Image.fromarray(pixels).save(tmp_path / "x.tif")
+    assert read_image(tmp_path / "x.tif", (1, 8, 8))[0, 0, :2].tolist() == expected
+
+
+def test_files_are_sorted_as_text(tmp_path):
+    for name in ("B.png", "a/c.png", "a-b.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    assert [p.relative_to(tmp_path).as_posix() for p in list_images(tmp_path)] == ["B.png", "a-b.png", "a/c.png"]
+
+
 def test_a_picture_of_the_right_size_is_read_unchanged(tmp_path):
     pixels = np.random.default_rng(0).integers(0, 256, (8, 9, 3), np.uint8)
     Image.fromarray(pixels).save(tmp_path / "x.png")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from maxmatch.train.fit import fit, prepare
+from maxmatch.train.fit import begin, fit
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 from maxmatch.train.resume import resumed_recipe
@@ -53,7 +53,7 @@ def test_captured_compiled_and_eager_steps_agree_over_50_steps(tmp_path, options
 def test_a_captured_run_goes_on_after_a_stop(tmp_path):
     fit(recipe("captured", steps=50), tmp_path / "whole", quiet=True)
     short = recipe("captured", steps=50)
-    training = prepare(resolve(short, device="cuda", threads=1), tmp_path / "cut", quiet=True)
+    training = begin(resolve(short, device="cuda", threads=1), tmp_path / "cut", quiet=True)
     for t in range(25):
         training.step(t)
         training.progress.step = t + 1
@@ -68,13 +68,13 @@ def test_a_captured_run_goes_on_after_a_stop(tmp_path):
 
 
 def test_replaying_changes_the_weights_and_reads_the_learning_rate(tmp_path):
-    training = prepare(resolve(recipe("captured"), device="cuda", threads=1), tmp_path / "a", quiet=True)
+    training = begin(resolve(recipe("captured"), device="cuda", threads=1), tmp_path / "a", quiet=True)
     before = training.step.net.head.weight.detach().clone()
     training.step(0)
     moved = (training.step.net.head.weight - before).abs().max().item()
     assert moved > 0
     # The warm-up's own steps were undone: one step moves as far as one eager step.
-    eager = prepare(resolve(recipe("eager"), device="cuda", threads=1), tmp_path / "b", quiet=True)
+    eager = begin(resolve(recipe("eager"), device="cuda", threads=1), tmp_path / "b", quiet=True)
     eager.step(0)
     assert moved == pytest.approx((eager.step.net.head.weight - before).abs().max().item(), rel=1e-2)
     assert training.step.health.sums["steps"].item() == 1
@@ -82,7 +82,7 @@ def test_replaying_changes_the_weights_and_reads_the_learning_rate(tmp_path):
 
 def test_the_step_waits_for_nothing(tmp_path):
     """Between two logs no call may synchronise with the device."""
-    training = prepare(resolve(recipe("captured"), device="cuda", threads=1), tmp_path / "a", quiet=True)
+    training = begin(resolve(recipe("captured"), device="cuda", threads=1), tmp_path / "a", quiet=True)
     for t in range(3):
         training.step(t)
     torch.cuda.set_sync_debug_mode("error")

@@ -35,7 +35,15 @@ def test_names_may_be_typed_with_underscores_and_capitals():
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("fixmach", "did you mean 'fixmatch'"), ("no.such:Thing", "package.module:Class")]
+    ("name", "hint"),
+    [
+        ("fixmach", "did you mean 'fixmatch'"),
+        ("no.such:Thing", "package.module:Class"),
+        (":x", "package.module:Class"),
+        (".a:b", "package.module:Class"),
+        ("os:getcwd", "no subclass"),
+        ("json:JSONDecoder", "no subclass"),
+    ],
 )
 def test_unknown_methods_are_one_line(name, hint):
     with pytest.raises(UsageError, match=hint):

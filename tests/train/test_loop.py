@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -19,7 +20,8 @@ import maxmatch
 from maxmatch.data.datasets import from_arrays
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.train.checkpoint import checkpoints
-from maxmatch.train.fit import FILES, fit, prepare
+from maxmatch.train.fit import FILES, begin, fit
+from maxmatch.train.judge import judge
 from maxmatch.train.log import read_metrics
 from maxmatch.train.recipe import resolve
 from maxmatch.train.resume import resumed_recipe
@@ -104,11 +106,16 @@ def test_the_metrics_tell_the_health_of_the_run(tiny, tmp_path):
     for line in trained:
         assert 0 < line["mask_rate"] <= 1
         assert 0 <= line["pseudo_label_accuracy"] <= 1
-        assert line["unlabeled_loss_min"] <= line["unlabeled_loss"] * 1.5
         assert sum(line["view_wins"]) == pytest.approx(1)
         assert len(line["view_wins"]) == 3
         assert all(0 <= share <= 1 for share in line["op_wins"].values())
         assert "rotate" in line["op_wins"]
+
+
+def test_the_best_case_is_below_the_worst_and_both_are_in_the_log(tiny, tmp_path):
+    fit(tiny(method={"threshold": 0.15, "strategy": "joint"}), tmp_path / "a", quiet=True)
+    trained = [line for line in read_metrics(tmp_path / "a" / "metrics.jsonl") if line["kind"] == "train"]
+    assert all(0 < line["unlabeled_loss_min"] < line["unlabeled_loss"] for line in trained)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_another(tiny, tmp_path):
@@ -195,17 +202,19 @@ def start(out: Path) -> subprocess.Popen:
     )
 
 
-def test_sigkill_and_sigterm_lose_nothing(tmp_path):
-    """Real processes: one killed, one terminated, each resumed, against one left alone."""
-    whole, killed, ended = (tmp_path / name for name in ("whole", "killed", "ended"))
+def test_no_signal_loses_anything(tmp_path):
+    """Real processes, stopped at a random step by each signal and resumed, against one left alone."""
+    whole = tmp_path / "whole"
     subprocess.run(command(*LONG, "--out", whole), check=True, capture_output=True, env=ENVIRONMENT)
-    for out, number in ((killed, signal.SIGKILL), (ended, signal.SIGTERM)):
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        out = tmp_path / number.name
         process = start(out)
-        wait_for(out / "checkpoint" / f"{10:09d}.safetensors", process)
+        wait_for(out / "checkpoint" / f"{random.randrange(5, 45, 5):09d}.safetensors", process)
+        time.sleep(random.random() * 0.05)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
-        assert process.returncode == (143 if number == signal.SIGTERM else -9), said
-        if number == signal.SIGTERM:
+        assert process.returncode == {9: -9, 15: 143, 2: 130}[number], said
+        if number != signal.SIGKILL:
             assert "nothing is lost: type maxmatch train --resume --out" in said
             assert said.count("Traceback") == 0
         assert not (out / "result.json").exists()
@@ -244,6 +253,57 @@ def test_a_damaged_checkpoint_falls_back_and_says_so(tiny, tmp_path, monkeypatch
     fit(resumed_recipe(tmp_path / "cut", {}), tmp_path / "cut", resume=True, quiet=True)
     assert "falling back" in capsys.readouterr().err
     assert same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_a_changed_step_number_in_a_checkpoint_is_damage(tiny, tmp_path, monkeypatch, capsys):
+    recipe = tiny()
+    fit(recipe, tmp_path / "whole", quiet=True)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 10)
+        with pytest.raises(Killed):
+            fit(recipe, tmp_path / "cut", quiet=True)
+    newest = checkpoints(tmp_path / "cut" / "checkpoint")[-1]
+    content = newest.read_bytes()
+    assert content.count(b'\\"step\\": 8') == 1
+    newest.write_bytes(content.replace(b'\\"step\\": 8', b'\\"step\\": 2'))
+    fit(recipe, tmp_path / "cut", resume=True, quiet=True)
+    assert "falling back" in capsys.readouterr().err
+    assert same(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_resuming_from_python_checks_the_recipe_too(tiny, tmp_path):
+    fit(tiny(), tmp_path / "a", quiet=True)
+    before = (tmp_path / "a" / "recipe.json").read_text()
+    for wrong in (tiny(train={"seed": 5}), tiny(labels=40), tiny(method={"k": 2})):
+        with pytest.raises(UsageError, match="was begun with"):
+            fit(wrong, tmp_path / "a", resume=True, quiet=True)
+    assert (tmp_path / "a" / "recipe.json").read_text() == before
+    with pytest.raises(UsageError, match="holds no run"):
+        fit(tiny(), tmp_path / "none", resume=True, quiet=True)
+
+
+def test_two_processes_never_train_in_one_folder(tiny, tmp_path):
+    from maxmatch.files import alone_in
+
+    fit(tiny(), tmp_path / "a", quiet=True)
+    longer = tiny(train={"steps": 20})
+    with alone_in(tmp_path / "a"):
+        with pytest.raises(UsageError, match="another process is training"):
+            fit(longer, tmp_path / "a", resume=True, quiet=True)
+        with pytest.raises(UsageError, match="another process is training"):
+            fit(tiny(), tmp_path / "a", force=True, quiet=True)
+    assert (tmp_path / "a" / "result.json").exists()
+    assert fit(longer, tmp_path / "a", resume=True, quiet=True)["steps"] == 20
+
+
+def test_weights_that_are_not_finite_are_never_saved(tiny, tmp_path):
+    wild = tiny(
+        "fixmatch", method={"weight": 1e30, "threshold": 0.0}, train={"lr": 1e20, "steps": 1, "checkpoint_every": 1}
+    )
+    with pytest.raises(UserError, match=r"weights are not finite after step 1; .*none yet.*--force"):
+        fit(wild, tmp_path / "a", quiet=True)
+    assert checkpoints(tmp_path / "a" / "checkpoint") == []
+    assert not (tmp_path / "a" / "model.safetensors").exists()
 
 
 def test_a_torn_checkpoint_falls_back_too(tiny, tmp_path, monkeypatch, capsys):
@@ -317,7 +377,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_a_sound_checkpoint(tiny, t
 
 def test_a_bad_step_is_skipped_not_taken(tiny, tmp_path):
     """The update of a step whose loss is not finite must not reach the weights."""
-    run = prepare(resolve(tiny("fixmatch"), device="cpu", threads=1), tmp_path / "a", quiet=True)
+    run = begin(resolve(tiny("fixmatch"), device="cpu", threads=1), tmp_path / "a", quiet=True)
     before = run.step.net.head.weight.detach().clone()
     run.step.method = replace(run.step.method, threshold=0.0, weight=1e308)
     run.step(0)
@@ -335,14 +395,14 @@ def test_arrays_of_ones_own_train_and_have_no_error_without_a_test_set(tiny, tmp
     assert result["error"] == {"last": None, "median20": None, "best": None}
     assert result["robust_error"] is None
     assert result["labels"] == 12
+    assert result["dataset"] == "arrays"
+    longer = replace(recipe, train=replace(recipe.train, steps=20))
     with pytest.raises(UserError, match="other images"):
-        fit(
-            replace(recipe, train=replace(recipe.train, steps=20)),
-            tmp_path / "a",
-            data=from_arrays(x.flip(0), y),
-            resume=True,
-            quiet=True,
-        )
+        fit(longer, tmp_path / "a", data=from_arrays(x.flip(0), y), resume=True, quiet=True)
+    with pytest.raises(UserError, match="data of your own"):
+        judge(tmp_path / "a")
+    tested = from_arrays(x, y, x[:9], torch.arange(9) % 3)
+    assert sum(map(sum, judge(tmp_path / "a", data=tested)["confusion"])) == 9
 
 
 def test_figures_go_to_tensorboard_too(tiny, tmp_path):
@@ -361,7 +421,7 @@ def test_a_checkpoint_of_another_device_goes_on_here(tiny, tmp_path, monkeypatch
     from safetensors import safe_open
     from safetensors.torch import save_file
 
-    from maxmatch.train.checkpoint import _digest
+    from maxmatch.train.checkpoint import digest
 
     with monkeypatch.context() as patch:
         stop_at(patch, 10)
@@ -371,8 +431,8 @@ def test_a_checkpoint_of_another_device_goes_on_here(tiny, tmp_path, monkeypatch
         held = load_file(path)
         held["generator.cuda"] = held.pop("generator.cpu")[:16].clone()
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata()
-        save_file(held, path, {**metadata, "sha256": _digest(held)})
+            metadata = {name: text for name, text in file.metadata().items() if name != "sha256"}
+        save_file(held, path, {**metadata, "sha256": digest(held, metadata)})
     assert fit(resumed_recipe(tmp_path / "a", {}), tmp_path / "a", resume=True, quiet=True)["steps"] == 12
 
 
@@ -384,11 +444,23 @@ def test_the_ema_can_be_off(tiny, tmp_path):
 
 def test_init_starts_from_another_run_s_weights(tiny, tmp_path):
     fit(tiny(), tmp_path / "a", quiet=True)
-    fit(tiny(train={"seed": 5}), tmp_path / "b", init=tmp_path / "a", quiet=True)
+    fit(tiny(train={"seed": 5, "init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
     initial = load_file(tmp_path / "b" / "initial.safetensors")
     assert all(torch.equal(initial[name], tensor) for name, tensor in weights(tmp_path / "a").items())
-    with pytest.raises(UsageError, match="another net or classes"):
-        fit(tiny(net={"name": "wrn-16-1"}), tmp_path / "c", init=tmp_path / "a", quiet=True)
+    with pytest.raises(UsageError, match="this run has wrn-16-1"):
+        fit(tiny(net={"name": "wrn-16-1"}, train={"init": str(tmp_path / "a")}), tmp_path / "c", quiet=True)
+
+
+def test_an_init_run_stopped_before_its_first_checkpoint_still_starts_from_those_weights(tiny, tmp_path, monkeypatch):
+    fit(tiny(), tmp_path / "a", quiet=True)
+    recipe = tiny(train={"seed": 5, "init": str(tmp_path / "a")})
+    fit(recipe, tmp_path / "whole", quiet=True)
+    with monkeypatch.context() as patch:
+        stop_at(patch, 2)
+        with pytest.raises(Killed):
+            fit(recipe, tmp_path / "cut", quiet=True)
+    fit(recipe, tmp_path / "cut", resume=True, quiet=True)
+    assert same(tmp_path / "whole", tmp_path / "cut")
 
 
 def test_global_randomness_is_left_alone(tiny, tmp_path):
@@ -397,6 +469,34 @@ def test_global_randomness_is_left_alone(tiny, tmp_path):
     torch.manual_seed(7)
     fit(tiny(), tmp_path / "a", quiet=True)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_a_class_without_labels_and_nothing_unlabelled_are_warned_of(tiny, tmp_path, capsys):
+    x = torch.randint(0, 256, (20, 1, 8, 8), dtype=torch.uint8)
+    data = from_arrays(x, torch.arange(20) % 2, classes=["cat", "dog", "bird"])
+    fit(tiny(labels="all"), tmp_path / "a", data=data, quiet=True)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "no image of bird has a label" in said
+    assert "nothing is unlabelled" in said
+    fit(tiny(labels=18, data={"labels": 18, "exclude_labelled": True}), tmp_path / "b", data=data, quiet=True)
+    assert "nothing is unlabelled" not in capsys.readouterr().err
+
+
+def test_the_caller_s_thread_count_is_left_alone(tiny, tmp_path):
+    before = torch.get_num_threads()
+    fit(tiny(train={"threads": 2}), tmp_path / "a", quiet=True)
+    assert torch.get_num_threads() == before
+    assert json.loads((tmp_path / "a" / "result.json").read_text())["threads"] == 2
+
+
+def test_too_little_memory_is_one_line(tiny, tmp_path):
+    with pytest.raises(UserError, match=r"out of memory with train.batch = .*train.batch="):
+        fit(tiny(train={"batch": 10**10}), tmp_path / "a", quiet=True)
+
+
+def test_a_torn_line_of_the_metrics_is_left_out(tmp_path):
+    (tmp_path / "m.jsonl").write_text('{"step": 3, "kind": "train"}\n{"step": 4, "ki')
+    assert read_metrics(tmp_path / "m.jsonl") == [{"step": 3, "kind": "train"}]
 
 
 def test_warnings_name_what_is_probably_not_meant(tiny, tmp_path, capsys):

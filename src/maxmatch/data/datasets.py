@@ -65,10 +65,8 @@ def from_arrays(
     >>> images.shape, images.classes
     ((1, 8, 8), ('0', '1'))
     """
-    labels = torch.as_tensor(np.asarray(y), dtype=torch.int64)
     pixels = as_pixels(x)
-    if len(labels) != len(pixels):
-        raise UsageError(f"{len(pixels)} images but {len(labels)} labels: one label an image, -1 where unknown")
+    labels = _labels(y, len(pixels))
     if len(labels) == 0 or labels.max() < 0:
         raise UsageError("no image has a label: give at least one image of each class a label of 0 or more")
     if (test_x is None) != (test_y is None):
@@ -78,11 +76,15 @@ def from_arrays(
         raise UsageError(f"labels run from {int(labels.min())} to {int(labels.max())}: 0 to {len(names) - 1}, or -1")
     if test_x is None:
         return Images(name, names, pixels, labels)
-    test_pixels, test_labels = as_pixels(test_x), torch.as_tensor(np.asarray(test_y), dtype=torch.int64)
-    if test_pixels.shape[1:] != pixels.shape[1:] or len(test_pixels) != len(test_labels):
+    test_pixels = as_pixels(test_x)
+    test_labels = _labels(test_y, len(test_pixels))
+    if test_pixels.shape[1:] != pixels.shape[1:]:
         raise UsageError(
-            f"test images {tuple(test_pixels.shape)} with {len(test_labels)} labels: "
-            f"each must be {tuple(pixels.shape[1:])} like the training images, with one label"
+            f"test images {tuple(test_pixels.shape[1:])}: {tuple(pixels.shape[1:])} like the training images"
+        )
+    if len(test_labels) and not 0 <= int(test_labels.min()) <= int(test_labels.max()) < len(names):
+        raise UsageError(
+            f"test labels run from {int(test_labels.min())} to {int(test_labels.max())}: 0 to {len(names) - 1}"
         )
     return Images(name, names, pixels, labels, test_pixels, test_labels)
 
@@ -101,6 +103,18 @@ def as_pixels(x: Any) -> Tensor:
     if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or min(pixels.shape[2:]) < 8:
         raise UsageError(f"images of shape {tuple(pixels.shape)}: (N, H, W), (N, H, W, C) or (N, C, H, W), from 8x8 up")
     return pixels.contiguous()
+
+
+def _labels(y: Any, count: int) -> Tensor:
+    """Labels as (N,) int64, or one line that says what is wrong with them."""
+    labels = np.asarray(y)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise UsageError(
+            f"labels of shape {labels.shape} and type {labels.dtype}: one whole number an image, -1 where unknown"
+        )
+    if len(labels) != count:
+        raise UsageError(f"{count} images but {len(labels)} labels: one label an image, -1 where unknown")
+    return torch.from_numpy(labels.astype(np.int64))
 
 
 def _digits() -> Images:

@@ -18,7 +18,8 @@ def list_images(folder: Path) -> list[Path]:
     """All image files below a folder, sorted by their path in it."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder; give the folder that holds the pictures")
-    found = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    files = (p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+    found = sorted(files, key=lambda p: p.relative_to(folder).as_posix())
     if not found:
         raise UsageError(f"{folder}: no pictures in it ({', '.join(sorted(SUFFIXES))})")
     return found
@@ -34,7 +35,7 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> Tensor:
         with Image.open(path) as file:
             picture = ImageOps.exif_transpose(file)
             picture = _eight_bit(picture).convert("RGB" if channels == 3 else "L")
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders meet damage in every way there is
         raise OSError(f"{path}: cannot be read as a picture ({type(error).__name__})") from None
     if picture.size != (width, height):
         picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
@@ -42,7 +43,15 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> Tensor:
 
 
 def _eight_bit(picture: Image.Image) -> Image.Image:
-    """16-bit and float greys scaled to eight bits; everything else as it is."""
-    if picture.mode.startswith(("I;16", "I")) and picture.mode != "L":
-        return Image.fromarray((np.asarray(picture).astype(np.uint32) >> 8).clip(0, 255).astype(np.uint8))
-    return picture
+    """Greys of 16 or 32 bits and of floats brought to 0..255 by the range of their kind; everything else as it is."""
+    if picture.mode != "F" and not picture.mode.startswith("I"):
+        return picture
+    values = np.nan_to_num(np.asarray(picture).astype(np.float64))
+    highest = values.max(initial=0)
+    if picture.mode == "F" and highest <= 1:
+        values = values * 255
+    elif picture.mode.startswith("I;16") or 255 < highest <= 65535:
+        values = values / 257
+    elif highest > 255:
+        values = values * (255 / highest)
+    return Image.fromarray(np.rint(values).clip(0, 255).astype(np.uint8))

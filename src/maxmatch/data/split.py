@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from maxmatch.errors import UsageError, UserError
+from maxmatch.files import write_safely
 
 Protocol = Literal["balanced", "proportional"]
 Indices = npt.NDArray[np.int64]
@@ -43,7 +44,7 @@ class Split:
             "data_sha256": data_sha256,
             "sha256": self.sha256(),
         }
-        path.write_text(json.dumps(record) + "\n")
+        write_safely(path, (json.dumps(record) + "\n").encode())
 
 
 def load_split(path: Path, data_sha256: str) -> Split:
@@ -84,7 +85,10 @@ def make_split(
     ]
     labelled = np.sort(np.concatenate(chosen)).astype(np.int64)
     everyone = np.arange(len(y), dtype=np.int64)
-    return Split(labelled, np.setdiff1d(everyone, labelled) if exclude_labelled else everyone)
+    unlabelled = np.setdiff1d(everyone, labelled) if exclude_labelled else everyone
+    if len(unlabelled) == 0:
+        raise UsageError("data.exclude_labelled = true: all are labelled, so no unlabelled one is left; leave it out")
+    return Split(labelled, unlabelled)
 
 
 def _balanced(counts: Indices, labels: int) -> Indices:

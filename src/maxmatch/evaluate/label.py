@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import io
+import os
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -12,7 +13,9 @@ from rich.console import Console
 from rich.progress import track
 
 from maxmatch.data.folder import list_images, read_image
+from maxmatch.errors import UsageError
 from maxmatch.evaluate.classifier import load
+from maxmatch.files import write_safely
 
 CHUNK = 256
 
@@ -21,6 +24,8 @@ def label_folder(run: Path, folder: Path, out: Path | None, device: str = "cpu")
     """Write `path,label,confidence`, sorted, paths relative to `folder`; returns a line for each unreadable file."""
     classifier = load(run, device)
     files = list_images(folder)
+    if out and not os.access(out.parent, os.W_OK):
+        raise UsageError(f"--out {out}: its folder is not there or can't be written to")
     bad: list[str] = []
     rows: list[tuple[str, str, str]] = []
     console = Console(stderr=True)
@@ -40,8 +45,12 @@ def label_folder(run: Path, folder: Path, out: Path | None, device: str = "cpu")
                 (path.relative_to(folder).as_posix(), classifier.classes[label], f"{chance[label]:.4f}")
                 for path, label, chance in zip(readable, labels, chances, strict=True)
             ]
-    with open(out, "w", newline="") if out else nullcontext(sys.stdout) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("path", "label", "confidence"))
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("path", "label", "confidence"))
+    writer.writerows(rows)
+    if out:
+        write_safely(out, text.getvalue().encode(errors="surrogateescape"))
+    else:
+        sys.stdout.write(text.getvalue().encode(errors="surrogateescape").decode(errors="replace"))
     return bad

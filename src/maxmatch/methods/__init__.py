@@ -20,9 +20,14 @@ METHODS = {
 }
 
 
+def canonical(name: str) -> str:
+    """A method's name as the registry has it: lower case, dashes; a place `package.module:Class` as it is."""
+    return name if ":" in name else name.replace("_", "-").lower()
+
+
 def method_class(name: str) -> type[Method]:
     """The class of a method by its name, or of your own by `package.module:Class`. Underscores may stand for dashes."""
-    word = name.replace("_", "-").lower()
+    word = canonical(name)
     if ":" in name:
         module, attribute = name.split(":", 1)
     elif word in METHODS:
@@ -30,10 +35,14 @@ def method_class(name: str) -> type[Method]:
         module = f"maxmatch.methods.{module}"
     else:
         raise UsageError(unknown("method", name, METHODS))
+    from maxmatch.methods.base import Method
+
     try:
-        cls: type[Method] = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+        cls = getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise UsageError(f"method '{name}': {error}; it is read as package.module:Class") from None
+    if not (isinstance(cls, type) and issubclass(cls, Method)):
+        raise UsageError(f"method '{name}': it is no subclass of maxmatch.methods.base.Method")
     return cls
 
 

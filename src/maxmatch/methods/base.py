@@ -98,15 +98,18 @@ def parse_views(value: Any, name: str = "k") -> int | tuple[tuple[int, float], .
         value = [(value, 1)]
     try:
         pairs = sorted((int(k), float(weight)) for k, weight in value)
+        total = sum(weight for _, weight in pairs)
+        most = max(k for k, _ in pairs)
     except (TypeError, ValueError):
         raise UsageError(f"{name} = {value!r}: type --k 3, --k 1,2,3 or --k 1:.5,2:.3,3:.2") from None
-    total = sum(weight for _, weight in pairs)
     if pairs[0][0] < 1:
         raise UsageError(f"{name} = {pairs[0][0]}: at least one strong view is needed; type --k 3")
     if min(weight for _, weight in pairs) < 0 or not total > 0 or len({k for k, _ in pairs}) < len(pairs):
         raise UsageError(f"{name} = {value!r}: each K once, with a weight of 0 or more; type --k 1:.5,2:.3,3:.2")
     if len(pairs) == 1:
-        return pairs[0][0]
+        return most
+    if abs(total - 1) < 1e-9:  # already probabilities: they survive another reading unchanged
+        total = 1.0
     return tuple((k, weight / total) for k, weight in pairs)
 
 
@@ -166,8 +169,8 @@ class Consistency(Method):
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", parse_views(self.k))
         object.__setattr__(self, "over", Reduction.parse(self.over))
-        if self.weight < 0:
-            raise UsageError(f"weight = {self.weight:g}: 0 or more is wanted")
+        if not 0 <= self.weight < float("inf"):
+            raise UsageError(f"weight = {self.weight:g}: a number of 0 or more is wanted")
         if self.strategy == "select" and not self.over.picks:
             raise UsageError(
                 f"strategy = select: '{self.over.spell()}' needs every view's gradient; type --strategy joint"

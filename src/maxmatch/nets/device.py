@@ -11,18 +11,24 @@ from maxmatch.errors import UsageError, unknown
 Device = Literal["auto", "cpu", "cuda", "mps"]
 
 
+def is_available(name: str) -> bool:
+    """Whether a device of that name is here."""
+    if name == "cuda":
+        return torch.cuda.is_available()
+    return name != "mps" or bool(torch.backends.mps.is_available())
+
+
 def best_device() -> Device:
     """The fastest device that is here."""
-    if torch.cuda.is_available():
+    if is_available("cuda"):
         return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
+    return "mps" if is_available("mps") else "cpu"
 
 
 def find_device(name: str) -> torch.device:
     """The device of that name, `auto` for the best, or one line that says that there is none."""
-    available = {"auto": True, "cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name not in available:
-        raise UsageError(unknown("device", name, available))
-    if not available[name]:
+    if name not in ("auto", "cpu", "cuda", "mps"):
+        raise UsageError(unknown("device", name, ("auto", "cpu", "cuda", "mps")))
+    if not is_available(name):
         raise UsageError(f"device = {name}: there is none here; type --device auto or --device cpu")
     return torch.device(best_device() if name == "auto" else name)

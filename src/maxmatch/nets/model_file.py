@@ -6,7 +6,7 @@ Nothing is ever unpickled. safetensors refuses channels-last tensors, so weights
 from __future__ import annotations
 
 import json
-import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from maxmatch.errors import UserError
+from maxmatch.errors import UsageError, UserError
+from maxmatch.files import write_safely
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.preprocess import Preprocessing
@@ -32,20 +33,6 @@ class ModelInfo:
     classes: tuple[str, ...]
     preprocessing: Preprocessing
     net: Mapping[str, Any]  # the arguments of make_net: name, dropout, momentum
-
-
-def write_safely(path: Path, content: bytes) -> None:
-    """Write aside, sync, rename: a reader finds the old file or the new one, never half of one."""
-    aside = path.with_name(f".{path.name}.tmp")
-    try:
-        with open(aside, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except OSError:
-        aside.unlink(missing_ok=True)
-        raise
 
 
 def save_model(path: Path, net: nn.Module, info: ModelInfo) -> None:
@@ -90,8 +77,10 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             metadata = file.metadata() or {}
             return {name: torch.as_tensor(file.get_tensor(name)) for name in file.keys()}, metadata  # noqa: SIM118
     except FileNotFoundError:
-        raise UserError(
-            f"{path} is missing: the run did not finish; type maxmatch train --resume --out {path.parent}"
-        ) from None
+        if (path.parent / "recipe.json").exists():
+            hint = f"the run did not finish; type maxmatch train --resume --out {shlex.quote(str(path.parent))}"
+        else:
+            hint = "give the folder of a run, as maxmatch train makes it"
+        raise UsageError(f"{path} is missing: {hint}") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): train again, or restore the file") from None

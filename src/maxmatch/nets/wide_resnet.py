@@ -2,7 +2,7 @@
 
 Names are `wrn-DEPTH-WIDTH`, where the depth counts the shortcut convolutions too: 28 = 1 + 3 stages * 4 blocks * 2 + 3.
 WRN-28-2 (CIFAR-10, SVHN) has 1.47 M parameters, WRN-28-8 (CIFAR-100) 23.4 M, WRN-37-2 (STL-10) 5.93 M in four stages;
-WRN-10-2 is the small one for tiny images. Several public PyTorch ports feed the un-normalised input to the first
+WRN-10-1 is the small one for tiny images. Several public PyTorch ports feed the un-normalised input to the first
 convolution of stages 2 and 3; here, as in the original, every block normalises first and only the very first block
 takes its shortcut after that.
 """

@@ -17,7 +17,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from maxmatch.errors import UserError
-from maxmatch.nets.model_file import plain_tensors, read_tensors, write_safely
+from maxmatch.files import write_safely
+from maxmatch.nets.model_file import plain_tensors, read_tensors
 
 FORMAT_VERSION = 1
 KEPT = 2
@@ -34,18 +35,13 @@ class Progress:
     last_log: dict[str, object] = field(default_factory=dict)
 
 
-def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Progress, recipe_sha256: str) -> Path:
+def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Progress) -> Path:
     """Write `folder`/STEP.safetensors and drop all but the last two."""
     folder.mkdir(parents=True, exist_ok=True)
     held = plain_tensors(tensors)
-    metadata = {
-        "format_version": json.dumps(FORMAT_VERSION),
-        "progress": json.dumps(asdict(progress)),
-        "recipe_sha256": recipe_sha256,
-        "sha256": _digest(held),
-    }
+    metadata = {"format_version": str(FORMAT_VERSION), "progress": json.dumps(asdict(progress))}
     path = folder / f"{progress.step:09d}.safetensors"
-    write_safely(path, save(held, metadata))
+    write_safely(path, save(held, {**metadata, "sha256": digest(held, metadata)}))
     for old in checkpoints(folder)[:-KEPT]:
         old.unlink(missing_ok=True)
     return path
@@ -57,18 +53,18 @@ def restore_checkpoint(folder: Path, tensors: Mapping[str, Tensor], warn: Callab
     for path in reversed(found):
         try:
             held, metadata = read_tensors(path)
-        except UserError as error:
-            warn(f"{error}".split(":")[0] + "; falling back to the checkpoint before it")
+            if metadata.get("format_version") == str(FORMAT_VERSION) and metadata.pop("sha256") != digest(
+                held, metadata
+            ):
+                raise UserError("its checksum differs")
+        except (UserError, KeyError):
+            warn(f"{path} is damaged; falling back to the checkpoint before it")
             continue
-        version = json.loads(metadata.get("format_version", "0"))
-        if version != FORMAT_VERSION:
+        if metadata.get("format_version") != str(FORMAT_VERSION):
             raise UserError(
-                f"{path} has format {version}, this version reads {FORMAT_VERSION}: "
+                f"{path} has format {metadata.get('format_version', 'unknown')}, this version reads {FORMAT_VERSION}: "
                 "resume with the version that wrote it, or start anew with --force"
             )
-        if metadata.get("sha256") != _digest(held):
-            warn(f"{path} is damaged (its checksum differs); falling back to the checkpoint before it")
-            continue
         _copy_into(tensors, held, path)
         progress = Progress(**json.loads(metadata["progress"]))
         progress.errors = [(int(step), float(error)) for step, error in progress.errors]
@@ -94,10 +90,11 @@ def _copy_into(tensors: Mapping[str, Tensor], held: Mapping[str, Tensor], path: 
             tensor.copy_(held[name])
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> str:
+    """SHA-256 of the tensors and of all metadata beside it."""
+    sha = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+        sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        sha.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return sha.hexdigest()

@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from maxmatch.data.datasets import Images, load_images
-from maxmatch.data.split import load_split, make_split
+from maxmatch.data.split import Split, load_split, make_split
 from maxmatch.errors import UsageError, UserError
+from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, find_device
-from maxmatch.nets.model_file import load_model, save_model, write_safely
+from maxmatch.nets.model_file import load_model, save_model
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
-from maxmatch.train.recipe import Recipe, read_values, resolve
+from maxmatch.train.recipe import Recipe, resolve
+from maxmatch.train.resume import resumed_recipe
 
 FILES = ("recipe.json", "split.json", "initial.safetensors", "metrics.jsonl", "model.safetensors", "result.json")
 
@@ -36,64 +40,79 @@ def fit(
     *,
     resume: bool = False,
     force: bool = False,
-    init: str | Path | None = None,
     log: Sequence[str] = (),
     quiet: bool = False,
     started: float | None = None,
 ) -> dict[str, Any]:
     """Train by a recipe into the folder `out` and return what result.json holds.
 
-    `data` stands in for a data set by name. `resume` goes on from the newest checkpoint; `force` replaces a run that is
-    there; `init` starts from another run's weights; `log` names loggers beside metrics.jsonl (`tensorboard`).
-    `started` is when the clock of seconds_total began.
+    `data` stands in for a data set by name. `resume` goes on from the newest checkpoint of a run begun with the same
+    recipe; `force` replaces a run that is there; `log` names loggers beside metrics.jsonl (`tensorboard`). `started`
+    is when the clock of seconds_total began.
     """
     started = time.time() if started is None else started
     loggers = {name: find_logger(name) for name in log}
     folder = Path(out)
-    finished = finished_result(folder, recipe) if resume else None
-    if finished is not None:
-        return finished
-    with torch.random.fork_rng(), _one_line_errors(folder):
+    if data is not None:
+        recipe = replace(recipe, data=replace(recipe.data, name=data.name))
+    if resume:
+        recipe = resumed_recipe(folder, recipe.to_dict())
+        finished = finished_result(folder, recipe)
+        if finished is not None:
+            return finished
+    else:
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
-        training = prepare(recipe, folder, data, resume=resume, force=force, init=init, quiet=quiet)
-        return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()])
+    with torch.random.fork_rng(), _same_threads(), one_line_errors(recipe, folder):
+        training = go_on(recipe, folder, data, quiet) if resume else begin(recipe, folder, data, force, quiet)
+        with alone_in(folder):
+            return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()])
 
 
-def prepare(
-    recipe: Recipe,
-    folder: Path,
-    data: Images | None = None,
-    *,
-    resume: bool = False,
-    force: bool = False,
-    init: str | Path | None = None,
-    quiet: bool = False,
+def begin(
+    recipe: Recipe, folder: Path, data: Images | None = None, force: bool = False, quiet: bool = False
 ) -> Training:
-    """Build all that can be refused before the folder is touched, then the folder. The recipe is a resolved one."""
-    device = find_device(recipe.train.device)
-    assert isinstance(recipe.train.threads, int)
-    assert isinstance(recipe.train.fold, int)
-    torch.set_num_threads(recipe.train.threads)
-    torch.manual_seed(recipe.train.seed)
+    """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
+    images = load_images(recipe.data.name) if data is None else data
+    split = _draw_split(recipe, images)
+    training = _build(recipe, folder, images, split, quiet)
+    _claim(folder, force)
+    write_safely(folder / "recipe.json", recipe.to_json().encode())
+    split.save(folder / "split.json", images.sha256())
+    save_model(folder / "initial.safetensors", training.step.net, training.info)
+    return training
+
+
+def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool = False) -> Training:
+    """The run in a folder, as its newest sound checkpoint left it, or at step 0 if it has none."""
     images = load_images(recipe.data.name) if data is None else data
     digest = images.sha256()
-    if resume and (folder / "split.json").exists():
-        split = load_split(folder / "split.json", digest)
-    else:
-        labels = count_labels(recipe.data.labels, images)
-        split = make_split(images.y, labels, recipe.train.fold, recipe.data.protocol, recipe.data.exclude_labelled)
-    training = Training(recipe, folder, images, split, device, quiet)
-    if init is not None:
-        _start_from(training, Path(init))
-    if not resume:
-        _claim(folder, force)
-    write_safely(folder / "recipe.json", recipe.to_json().encode())
-    if not resume or not (folder / "split.json").exists():
+    begun = (folder / "split.json").exists()
+    split = load_split(folder / "split.json", digest) if begun else _draw_split(recipe, images)
+    training = _build(recipe, folder, images, split, quiet)
+    if not begun:
         split.save(folder / "split.json", digest)
-    if not (folder / "initial.safetensors").exists():
+    if (folder / "initial.safetensors").exists():
+        _take_weights(training, folder / "initial.safetensors")
+    else:
         save_model(folder / "initial.safetensors", training.step.net, training.info)
-    if resume:
-        training.restore()
+    training.restore()
+    write_safely(folder / "recipe.json", recipe.to_json().encode())
+    return training
+
+
+def _draw_split(recipe: Recipe, images: Images) -> Split:
+    assert isinstance(recipe.train.fold, int)
+    labels = count_labels(recipe.data.labels, images)
+    return make_split(images.y, labels, recipe.train.fold, recipe.data.protocol, recipe.data.exclude_labelled)
+
+
+def _build(recipe: Recipe, folder: Path, images: Images, split: Split, quiet: bool) -> Training:
+    assert isinstance(recipe.train.threads, int)
+    torch.set_num_threads(recipe.train.threads)
+    torch.manual_seed(recipe.train.seed)
+    training = Training(recipe, folder, images, split, find_device(recipe.train.device), quiet)
+    if recipe.train.init is not None:
+        _take_weights(training, Path(recipe.train.init) / "model.safetensors")
     return training
 
 
@@ -106,13 +125,6 @@ def finished_result(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
     return result if result.get("steps", 0) >= recipe.train.steps else None
 
 
-def saved_recipe(folder: Path) -> Recipe:
-    """The recipe of a run folder, or one line that says that there is none."""
-    if not (folder / "recipe.json").exists():
-        raise UsageError(f"{folder} holds no run: give the folder of one, or leave --resume out to begin one")
-    return Recipe.from_dict(read_values(folder / "recipe.json"))
-
-
 def count_labels(labels: int | str, images: Images) -> int:
     """The number of labels that `250`, `10%` or `all` means for these images."""
     if labels == "all":
@@ -123,32 +135,57 @@ def count_labels(labels: int | str, images: Images) -> int:
 def _claim(folder: Path, force: bool) -> None:
     """Make the folder ours; a run that is there stays unless `force` says otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
-    held = [folder / name for name in (*FILES, "checkpoint") if (folder / name).exists()]
+    held = [folder / name for name in (*FILES, "checkpoint", "tensorboard") if (folder / name).exists()]
     if held and not force:
         raise UsageError(
             f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out"
         )
-    for path in held:
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with alone_in(folder):
+        for path in held:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def _start_from(training: Training, source: Path) -> None:
-    net, info = load_model(source / "model.safetensors")
-    if info.net["name"] != training.info.net["name"] or info.classes != training.info.classes:
+def _take_weights(training: Training, path: Path) -> None:
+    """Start net and average from a weight file of the same net and classes."""
+    with torch.random.fork_rng():  # making the net draws weights; the run's own draws go on as if it had not
+        net, info = load_model(path)
+    ours, theirs = training.info, info
+    if (theirs.net["name"], theirs.classes) != (ours.net["name"], ours.classes) or (
+        theirs.preprocessing.channels != ours.preprocessing.channels
+    ):
         raise UsageError(
-            f"--init {source}: {info.net['name']} with {len(info.classes)} classes; this run has another net or classes"
+            f"{path}: {theirs.net['name']}, {len(theirs.classes)} classes, {theirs.preprocessing.channels} channels; "
+            f"this run has {ours.net['name']}, {len(ours.classes)} classes, {ours.preprocessing.channels} channels"
         )
     for target in (training.step.net, training.step.average.net):
         target.load_state_dict(net.state_dict())
 
 
 @contextmanager
-def _one_line_errors(folder: Path) -> Iterator[None]:
-    """A full disk or an unwritable folder is the user's to mend: say it in one line."""
+def _same_threads() -> Iterator[None]:
+    """Afterwards the caller has the thread count it had."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def one_line_errors(recipe: Recipe, folder: Path) -> Iterator[None]:
+    """A full disk, an unwritable folder or too little memory is the user's to mend: say it in one line."""
+    again = f"then type maxmatch train --resume --out {shlex.quote(str(folder))}"
     try:
         yield
     except OSError as error:
         what = os.strerror(error.errno) if error.errno else str(error)
-        begun = (folder / "recipe.json").exists()
-        hint = f"then type maxmatch train --resume --out {folder}" if begun else "or give another --out"
+        hint = again if (folder / "recipe.json").exists() else "or give another --out"
         raise UserError(f"{error.filename or folder}: {what}; mend that, {hint}") from None
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        smaller = max(1, recipe.train.batch // 2)
+        raise UserError(
+            f"out of memory with train.batch = {recipe.train.batch} and train.ratio = {recipe.train.ratio}: "
+            f"begin again with --force --set train.batch={smaller}"
+        ) from None

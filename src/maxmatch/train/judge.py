@@ -7,13 +7,15 @@ from typing import Any
 
 from torch import Tensor
 
+from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images, load_images
+from maxmatch.data.split import load_split
 from maxmatch.errors import UserError
 from maxmatch.evaluate.classifier import load as load_classifier
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.batches import make_views
-from maxmatch.train.fit import saved_recipe
+from maxmatch.train.resume import saved_recipe
 
 
 def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images | None = None) -> dict[str, Any]:
@@ -22,7 +24,10 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
 
     recipe = saved_recipe(folder)
     classifier = load_classifier(folder, device)
+    if data is None and recipe.data.name not in DATASETS:
+        raise UserError(f"{folder} was trained on data of your own: call maxmatch.train.judge.judge(folder, data=...)")
     images = load_images(recipe.data.name) if data is None else data
+    load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
     if images.test_x is None or images.test_y is None:
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured")
     place = next(classifier.net.parameters()).device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,12 +14,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from maxmatch.errors import UsageError, unknown
+from maxmatch.files import write_safely
 
 
 class Logger(Protocol):
     """Something that takes figures beside metrics.jsonl."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
+
+    def close(self) -> None: ...
 
 
 def find_logger(name: str) -> Callable[[str], Logger]:
@@ -38,7 +42,7 @@ class Metrics:
     def __init__(self, path: Path, step: int, loggers: Sequence[Logger] = ()) -> None:
         self.loggers = loggers
         kept = [line for line in _lines(path) if _step_of(line) <= step] if step else []
-        path.write_text("".join(f"{line}\n" for line in kept))
+        write_safely(path, "".join(f"{line}\n" for line in kept).encode())
         self._file = open(path, "a", buffering=1)  # noqa: SIM115
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
@@ -50,11 +54,13 @@ class Metrics:
 
     def close(self) -> None:
         self._file.close()
+        for logger in self.loggers:
+            logger.close()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All sound lines of a metrics.jsonl."""
-    return [json.loads(line) for line in _lines(path) if _step_of(line) >= 0]
+    return [json.loads(line) for line in _lines(path) if math.isfinite(_step_of(line))]
 
 
 def _lines(path: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import signal
 import threading
 import time
@@ -20,9 +21,10 @@ from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
 from maxmatch.errors import Interrupted, UserError
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
+from maxmatch.files import write_safely
 from maxmatch.methods import method_name
 from maxmatch.nets import make_net
-from maxmatch.nets.model_file import ModelInfo, save_model, write_safely
+from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
@@ -127,7 +129,7 @@ class Training:
             if caught:
                 raise Interrupted(
                     f"stopped after step {at} of {settings.steps}, nothing is lost: "
-                    f"type maxmatch train --resume --out {self.folder}",
+                    f"type maxmatch train --resume --out {shlex.quote(str(self.folder))}",
                     caught[0],
                 )
 
@@ -147,7 +149,10 @@ class Training:
 
     def _save(self) -> None:
         self._stop_if_not_finite()
-        save_checkpoint(self.folder / "checkpoint", self._tensors(), self.progress, self.recipe.sha256())
+        tensors = self._tensors()
+        if not all(t.isfinite().all() for t in tensors.values() if t.is_floating_point()):
+            raise self._failed(f"the weights are not finite after step {self.progress.step}")
+        save_checkpoint(self.folder / "checkpoint", tensors, self.progress)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {**self.step.tensors(), f"generator.{self.device.type}": _generator_state(self.device)}
@@ -155,12 +160,14 @@ class Training:
     def _stop_if_not_finite(self) -> None:
         failure = self.step.health.failure()
         if failure:
-            sound = checkpoints(self.folder / "checkpoint")
-            raise UserError(
-                f"the {failure[0]} loss is not finite at step {failure[1]}; the last good checkpoint is "
-                f"{sound[-1] if sound else 'none yet'}; lower the learning rate: "
-                f"--set train.lr={self.recipe.train.lr / 3:.2g}"
-            )
+            raise self._failed(f"the {failure[0]} loss is not finite at step {failure[1]}")
+
+    def _failed(self, what: str) -> UserError:
+        sound = checkpoints(self.folder / "checkpoint")
+        return UserError(
+            f"{what}; the last good checkpoint is {sound[-1] if sound else 'none yet'}; "
+            f"begin again with a lower learning rate: --force --set train.lr={self.recipe.train.lr / 3:.2g}"
+        )
 
 
 def _generator_state(device: torch.device) -> Tensor:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ def parse_labels(value: Any, name: str = "data.labels") -> int | str:
     text = str(value).strip()
     if text == "all" or (text.endswith("%") and _is_share(text[:-1])):
         return text
-    if text.isdigit() and int(text) > 0:
+    if text.isascii() and text.isdigit() and int(text) > 0:
         return int(text)
     raise UsageError(f"{name} = {value!r}: type a number of labels such as 250, a share such as 10%, or all")
 
@@ -55,7 +56,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    policy: str = "fixmatch"  # a preset of augment.policy; None below keeps the preset's own value
+    policy: str = "fixmatch"  # a preset of augment.presets; None below keeps the preset's own value
     n: int | None = None
     p: float | None = None
     levels: tuple[int, int] | None = None
@@ -90,6 +91,7 @@ class TrainSettings:
     seed: int = 1
     fold: int | Auto = "auto"  # which labelled set; auto: the seed
     device: Device = "auto"
+    init: str | None = None  # a run folder to start from the weights of
     threads: int | Auto = "auto"  # of the CPU; set again on resume, since sums depend on it
     checkpoint_every: int = 1024
     evaluate_every: int = 1024
@@ -192,18 +194,24 @@ def _check(recipe: Recipe) -> None:
         ("train.steps", t.steps, t.steps >= 1, "at least 1"),
         ("train.batch", t.batch, t.batch >= 1, "at least 1"),
         ("train.ratio", t.ratio, t.ratio >= 1, "at least 1"),
-        ("train.lr", t.lr, t.lr > 0, "above 0"),
+        ("train.lr", t.lr, 0 < t.lr < math.inf, "above 0, and finite"),
         ("train.momentum", t.momentum, 0 <= t.momentum < 1, "in [0, 1)"),
         ("train.nesterov", t.nesterov, not t.nesterov or t.momentum > 0, "false where train.momentum is 0"),
         ("train.weight_decay", t.weight_decay, t.weight_decay >= 0, "0 or more"),
         ("train.warmup", t.warmup, 0 <= t.warmup <= t.steps, "from 0 to train.steps"),
         ("train.ema_decay", t.ema_decay, t.ema_decay == "auto" or 0 <= t.ema_decay < 1, "in [0, 1), or auto"),
-        ("train.seed", t.seed, t.seed >= 0, "0 or more"),
-        ("train.fold", t.fold, t.fold == "auto" or t.fold >= 0, "0 or more, or auto"),
+        ("train.seed", t.seed, 0 <= t.seed < 2**63, "0 or more, and below 2^63"),
+        ("train.fold", t.fold, t.fold == "auto" or 0 <= t.fold < 2**63, "0 or more, or auto"),
         ("train.threads", t.threads, t.threads == "auto" or t.threads >= 1, "at least 1, or auto"),
         ("train.checkpoint_every", t.checkpoint_every, t.checkpoint_every >= 1, "at least 1"),
         ("train.evaluate_every", t.evaluate_every, t.evaluate_every >= 1, "at least 1"),
         ("train.log_every", t.log_every, t.log_every >= 1, "at least 1"),
+        (
+            "net.batchnorm_momentum",
+            bn := recipe.net.batchnorm_momentum,
+            bn == "auto" or 0 < bn <= 1,
+            "in (0, 1], or auto",
+        ),
         ("net.dropout", recipe.net.dropout, 0 <= recipe.net.dropout < 1, "in [0, 1)"),
         ("augment.shift", recipe.augment.shift, 0 <= recipe.augment.shift <= 0.5, "from 0 to 0.5"),
         ("augment.cutout", recipe.augment.cutout, (recipe.augment.cutout or 0) >= 0, "0 or more"),

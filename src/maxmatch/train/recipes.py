@@ -1,4 +1,4 @@
-"""Named recipes: functions that return a typed `Recipe`, with what it costs and what it gives in the docstring."""
+"""Named recipes, as plain values: `compose` lays a config file and what was typed over one and makes a `Recipe`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from maxmatch.errors import UsageError, unknown
+from maxmatch.methods import canonical
 from maxmatch.train.recipe import Recipe, read_values
 
 Values = dict[str, dict[str, Any]]
@@ -49,30 +50,22 @@ def compose(
 
     `config` is a recipe's name, or a TOML or JSON file that may name its base with `recipe = "digits"`.
     """
-    given = given or {}
+    given = _sections(given or {}, "settings")
     base_name, file_values = read_config(config)
-    dataset = dataset or file_values.get("data", {}).get("name") or "digits"
-    method = method or given.get("method", {}).get("name") or file_values.get("method", {}).get("name") or "maxmatch"
-    base = RECIPES[base_name or DEFAULT.get(dataset, "paper")]
-    layers: list[Mapping[str, Any]] = [
-        base(method),
-        {"data": {"name": dataset}},
-        file_values,
-        given,
-        {"method": {"name": method}},
-    ]
-    merged: Values = {}
-    for layer in layers:
-        for section, values in layer.items():
-            if not isinstance(values, Mapping):
-                raise UsageError(f"{section} = {values!r}: a section of settings is wanted, for example [{section}]")
-            if section == "method" and values.get("name", method) != method:
-                continue  # options of another method than the one asked for
-            merged.setdefault(section, {}).update(values)
-    return Recipe.from_dict(merged)
+    typed_name, file_name = (values.get("method", {}).get("name") for values in (given, file_values))
+    method = canonical(str(method or typed_name or file_name or "maxmatch"))
+    if file_name is not None and canonical(str(file_name)) != method:
+        if len(file_values["method"]) > 1:
+            raise UsageError(f"{config} has options of {file_name}, but {method} was asked for: leave one of them out")
+        file_values.pop("method")
+    dataset = dataset or given.get("data", {}).get("name") or file_values.get("data", {}).get("name") or "digits"
+    base = RECIPES[base_name or DEFAULT.get(str(dataset), "paper")]
+    layers = [base(method), {"data": {"name": dataset}}, file_values, given, {"method": {"name": method}}]
+    return Recipe.from_dict(overlay(*layers))
 
 
-def read_config(config: str | None) -> tuple[str | None, dict[str, Any]]:
+def read_config(config: str | None) -> tuple[str | None, Values]:
+    """The base recipe that a `--config` names, and the values of its file."""
     if config is None:
         return None, {}
     if config in RECIPES:
@@ -81,6 +74,24 @@ def read_config(config: str | None) -> tuple[str | None, dict[str, Any]]:
         raise UsageError(unknown("recipe", config, RECIPES))
     values = read_values(Path(config))
     base = values.pop("recipe", None)
-    if base is not None and base not in RECIPES:
+    if base is not None and base not in list(RECIPES):
         raise UsageError(unknown("recipe", str(base), RECIPES))
-    return base, values
+    return base, _sections(values, config)
+
+
+def overlay(*layers: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Sections merged, later layers over earlier ones."""
+    merged: Values = {}
+    for layer in layers:
+        for section, values in layer.items():
+            merged.setdefault(section, {}).update(values)
+    return merged
+
+
+def _sections(values: Mapping[str, Any], where: str) -> Values:
+    for section, fields in values.items():
+        if not isinstance(fields, Mapping):
+            raise UsageError(
+                f"{where}: {section} = {fields!r}: a section of settings is wanted, for example [{section}]"
+            )
+    return {section: dict(fields) for section, fields in values.items()}

@@ -1,4 +1,4 @@
-"""Going on with a run: its own recipe.json is the truth; what is typed again must agree with it."""
+"""Going on with a run: its own recipe.json is the truth; what is asked for again must agree with it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from typing import Any
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import make_method
+from maxmatch.nets.device import best_device, is_available
 from maxmatch.settings import build, plain
-from maxmatch.train.fit import saved_recipe
-from maxmatch.train.recipe import Recipe
-from maxmatch.train.recipes import RECIPES, read_config
+from maxmatch.train.recipe import Recipe, read_values
+from maxmatch.train.recipes import RECIPES, overlay, read_config
 
 CHANGEABLE = frozenset({"device", "steps", "checkpoint_every", "evaluate_every", "log_every"})
+SETTLED = frozenset({"batchnorm_momentum", "ema_decay", "fold", "threads", "device"})  # `auto` became a value
+
+
+def saved_recipe(folder: Path) -> Recipe:
+    """The recipe of a run folder, or one line that says that there is none."""
+    if not (folder / "recipe.json").exists():
+        raise UsageError(f"{folder} holds no run: give the folder of one, as maxmatch train makes it")
+    return Recipe.from_dict(read_values(folder / "recipe.json"))
 
 
 def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config: str | None = None) -> Recipe:
@@ -22,16 +30,15 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
     saved = saved_recipe(folder)
     if config is not None:
         base, values = read_config(config)
-        base_values = RECIPES[base]("maxmatch") if base else {}
-        base_values.pop("method", None)
-        given = _overlay(base_values, values, given)
+        base_values = RECIPES[base](saved.to_dict()["method"]["name"]) if base else {}
+        given = overlay(base_values, values, given)
     values = saved.to_dict()
     changes: dict[str, Any] = {}
     for section, fields in given.items():
         typed = _typed(section, values, fields)
         for name in fields:
             before, now = values[section].get(name), typed[name]
-            if before == now or now == "auto":
+            if before == now or (now == "auto" and name in SETTLED):
                 continue
             if section != "train" or name not in CHANGEABLE:
                 raise UsageError(
@@ -43,6 +50,8 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
         raise UsageError(
             f"train.steps = {changes['steps']}: {folder} was begun with {saved.train.steps}; only more can be asked for"
         )
+    if given.get("train", {}).get("device") == "auto" and not is_available(saved.train.device):
+        changes["device"] = best_device()
     return replace(saved, train=replace(saved.train, **changes))
 
 
@@ -50,22 +59,10 @@ def _typed(section: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -
     """The given fields checked and converted as a recipe would, so that `3` and `"3"` agree."""
     if section not in values:
         Recipe.from_dict({section: fields})  # refuses it by name
+    held = values[section]
     if section == "method":
-        name = fields.get("name", values["method"]["name"])
-        return {**values["method"], "name": name, **_method_options(name, fields)}
-    section_type = type(getattr(Recipe(), section))
-    made = build(section_type, {**values[section], **fields}, section)
+        held = held if fields.get("name", held["name"]) == held["name"] else {}
+        made: Any = make_method({**held, **fields})
+        return {**{name: plain(getattr(made, name)) for name in fields if name != "name"}, "name": fields.get("name")}
+    made = build(type(getattr(Recipe(), section)), {**held, **fields}, section)
     return {name: plain(getattr(made, name)) for name in fields}
-
-
-def _method_options(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    made = make_method({**fields, "name": name})
-    return {field: plain(getattr(made, field)) for field in fields if field != "name"}
-
-
-def _overlay(*layers: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    merged: dict[str, dict[str, Any]] = {}
-    for layer in layers:
-        for section, fields in layer.items():
-            merged.setdefault(section, {}).update(fields)
-    return merged

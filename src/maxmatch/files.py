@@ -1,0 +1,56 @@
+"""Files that a crash can't tear: written aside, synced, renamed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from maxmatch.errors import UsageError
+
+
+def write_safely(path: Path, content: bytes) -> None:
+    """Write aside, sync, rename: a reader finds the old file or the new one, never half of one."""
+    aside = path.with_name(f".{path.name}.tmp")
+    try:
+        with open(aside, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        _sync_folder(path.parent)
+    except OSError:
+        aside.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Within: no other process works in the folder. The lock goes with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    place = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(f"another process is training in {folder}: wait for it, or give another --out") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(place)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself last; not every system lets a folder be synced."""
+    with suppress(OSError):
+        place = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(place)
+        finally:
+            os.close(place)
