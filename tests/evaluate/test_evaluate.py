@@ -8,7 +8,7 @@ from sklearn.metrics import accuracy_score, top_k_accuracy_score
 
 from maxmatch.augment import Views, Weak, randaugment
 from maxmatch.data.plan import Plan
-from maxmatch.evaluate.errors import error_rate, summary, top5_error
+from maxmatch.evaluate.errors import error_rate, in_batches, summary, top5_error
 from maxmatch.evaluate.robust import robust_errors, robust_views
 
 
@@ -25,6 +25,19 @@ def test_the_three_error_rates_of_a_run():
     errors = [90.0, 5.0, *[20.0] * 10, *[10.0] * 9, 12.0]
     assert summary(errors) == {"last": 12.0, "median20": 16.0, "best": 5.0}
     assert summary([]) == {"last": None, "median20": None, "best": None}
+
+
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 16])
+def test_batches_of_one_shape_give_what_the_whole_gives(count):
+    shapes = []
+
+    def forward(part):
+        shapes.append(len(part))
+        return part.flatten(1)[:, :3].float()
+
+    images = torch.arange(count * 4).view(count, 1, 2, 2)
+    assert torch.equal(in_batches(forward, images, 8), images.flatten(1)[:, :3].float())
+    assert len(set(shapes)) == 1
 
 
 def views() -> Views:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from maxmatch.train.fit import begin, fit
 from maxmatch.train.recipe import resolve
@@ -91,6 +93,14 @@ def test_the_step_waits_for_nothing(tmp_path):
             training.step(t)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+def test_deterministic_runs_repeat_to_the_bit(tmp_path):
+    for name in ("a", "b"):
+        chosen = recipe("captured", steps=20)
+        fit(replace(chosen, train=replace(chosen.train, deterministic=True)), tmp_path / name, quiet=True)
+    a, b = (load_file(tmp_path / name / "model.safetensors") for name in ("a", "b"))
+    assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "float64"])

@@ -489,6 +489,22 @@ def test_the_caller_s_thread_count_is_left_alone(tiny, tmp_path):
     assert json.loads((tmp_path / "a" / "result.json").read_text())["threads"] == 2
 
 
+def test_deterministic_is_switched_on_for_the_run_alone(tiny, tmp_path, monkeypatch):
+    seen = []
+    whole = Step.__call__
+
+    def looking(self, t):
+        seen.append((torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark))
+        whole(self, t)
+
+    monkeypatch.setattr(Step, "__call__", looking)
+    before = (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark)
+    for deterministic in (True, False):
+        fit(tiny(train={"deterministic": deterministic, "steps": 2}), tmp_path / str(deterministic), quiet=True)
+    assert seen == [(True, False)] * 2 + [(False, True)] * 2
+    assert (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark) == before
+
+
 def test_too_little_memory_is_one_line(tiny, tmp_path):
     with pytest.raises(UserError, match=r"out of memory with train.batch = .*train.batch="):
         fit(tiny(train={"batch": 10**10}), tmp_path / "a", quiet=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +11,22 @@ from torch import Tensor, nn
 from maxmatch.nets.preprocess import Preprocessing
 
 
-@torch.no_grad()
 def predict_logits(net: nn.Module, images: Tensor, preprocessing: Preprocessing, batch: int = 512) -> Tensor:
     """Logits (N, C) of uint8 images (N, C, H, W) from a net in eval mode, on the net's device."""
     parameter = next(net.parameters())
-    chunks = [net(preprocessing(part.to(parameter.device), parameter.dtype)) for part in torch.split(images, batch)]
-    return torch.cat(chunks)
+    return in_batches(lambda part: net(preprocessing(part, parameter.dtype)), images.to(parameter.device), batch)
+
+
+@torch.no_grad()
+def in_batches(forward: Callable[[Tensor], Tensor], images: Tensor, batch: int) -> Tensor:
+    """`forward` of all images, `batch` at a time. The last batch is filled up with its own first image: one shape only,
+    which a compiled `forward` needs, and no image depends on another in eval mode."""
+    made = []
+    for part in torch.split(images, min(batch, len(images))):
+        missing = min(batch, len(images)) - len(part)
+        filled = torch.cat([part, part[:1].expand(missing, *part.shape[1:])]) if missing else part
+        made.append(forward(filled)[: len(part)])
+    return torch.cat(made)
 
 
 def error_rate(logits: Tensor, labels: Tensor) -> float:

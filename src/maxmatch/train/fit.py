@@ -62,7 +62,7 @@ def fit(
             return finished
     else:
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
-    with torch.random.fork_rng(), _same_threads(), one_line_errors(recipe, folder):
+    with torch.random.fork_rng(), _torch_settings(recipe), one_line_errors(recipe, folder):
         training = go_on(recipe, folder, data, quiet) if resume else begin(recipe, folder, data, force, quiet)
         with alone_in(folder):
             return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()])
@@ -162,13 +162,20 @@ def _take_weights(training: Training, path: Path) -> None:
 
 
 @contextmanager
-def _same_threads() -> Iterator[None]:
-    """Afterwards the caller has the thread count it had."""
-    before = torch.get_num_threads()
+def _torch_settings(recipe: Recipe) -> Iterator[None]:
+    """torch as the run wants it; afterwards the caller has it as it was."""
+    threads, cudnn = torch.get_num_threads(), torch.backends.cudnn
+    held = (cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled())
+    if recipe.train.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for
+    cudnn.benchmark, cudnn.deterministic = not recipe.train.deterministic, recipe.train.deterministic
+    torch.use_deterministic_algorithms(recipe.train.deterministic)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        cudnn.benchmark, cudnn.deterministic = held[:2]
+        torch.use_deterministic_algorithms(held[2])
 
 
 @contextmanager

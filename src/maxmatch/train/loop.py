@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
 from maxmatch.errors import Interrupted, UserError
-from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
+from maxmatch.evaluate.errors import error_rate, in_batches, top5_error
 from maxmatch.files import write_safely
 from maxmatch.methods import method_name
 from maxmatch.nets import make_net
@@ -81,7 +81,7 @@ class Training:
 
     def logits(self, images: Tensor) -> Tensor:
         """What the evaluated net says of uint8 images (N, C, H, W)."""
-        return predict_logits(self.evaluated, images, self.preprocessing, self.recipe.evaluate.batch)
+        return in_batches(self.step.run.evaluate, images, self.recipe.evaluate.batch)
 
     def restore(self) -> None:
         """Go on where the newest sound checkpoint left off, or at step 0 if there is none."""
@@ -97,9 +97,8 @@ class Training:
             self.screen.say(f"warning: {warning}")
         metrics = Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers)
         started -= self.progress.seconds_total  # as if the run had never been stopped
-        with self.screen, _signals() as caught:
+        with closing(metrics), self.screen, _signals() as caught:
             self._steps(metrics, caught, started)
-        metrics.close()
         self.progress.seconds_total = time.time() - started
         save_model(self.folder / "model.safetensors", self.evaluated, self.info)
         result = make_result(

@@ -88,6 +88,7 @@ class TrainSettings:
     ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
     precision: Literal["float64", "float32", "bf16"] = "float32"
     step: Literal["auto", "eager", "compiled", "captured"] = "auto"  # auto: captured on a GPU, eager elsewhere
+    deterministic: bool = False  # the same bits each time on a GPU too, at some cost in speed
     seed: int = 1
     fold: int | Auto = "auto"  # which labelled set; auto: the seed
     device: Device = "auto"

@@ -38,6 +38,7 @@ class Runner:
         self._precision = (lambda: torch.autocast(device, torch.bfloat16)) if bf16 else nullcontext
         self._train, self._teach = (self._make_pass(module, compiled) for module in (net, average.net))
         self._score = self._make_pass(net, compiled)
+        self.evaluate = self._make_evaluation(average.net, compiled)
 
     def net(self, *groups: Tensor) -> Sequence[Tensor]:
         return self._split(self._train, groups)
@@ -63,6 +64,15 @@ class Runner:
         def forward(images: Tensor) -> Tensor:
             with self._precision():
                 logits: Tensor = net(self.pixels(images) if images.dtype == torch.uint8 else images)
+            return logits
+
+        return torch.compile(forward, dynamic=False) if compiled else forward
+
+    def _make_evaluation(self, net: nn.Module, compiled: bool) -> Pass:
+        """The averaged net as it will be used: in the precision of its weights, whatever training runs in."""
+
+        def forward(images: Tensor) -> Tensor:
+            logits: Tensor = net(self.pixels(images))
             return logits
 
         return torch.compile(forward, dynamic=False) if compiled else forward
