@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 def recipe(mode: str, method: str = "maxmatch", steps: int = 50, **options):
     train = {
-        "steps": steps, "step": mode, "device": "cuda", "batch": 16, "ratio": 4, "precision": "float32",
+        "steps": steps, "step": mode, "device": "cuda", "batch": 16, "ratio": 4, "precision": "float64",
         "checkpoint_every": 25, "log_every": 5, "evaluate_every": 25, "lr": 0.02,
     }  # fmt: skip
     given = {"train": train, "net": {"name": "wrn-10-1"}, "method": {"threshold": 0.3, **options}}
@@ -46,10 +46,9 @@ def test_captured_compiled_and_eager_steps_agree_over_50_steps(tmp_path, options
         fit(recipe(mode, **options), tmp_path / mode, quiet=True)
         found[mode] = losses(tmp_path / mode)
     for mode in ("compiled", "captured"):
-        # The first ten steps to rounding; later ones drift as rounding moves weights and argmaxes.
-        for name in ("supervised_loss", "unlabeled_loss"):
-            assert found[mode][name][:2] == pytest.approx(found["eager"][name][:2], rel=1e-3), (mode, name)
-            assert found[mode][name] == pytest.approx(found["eager"][name], rel=0.1, abs=0.02), (mode, name)
+        # In float64, so that rounding has no time to move an argmax: in float32 correct steps drift apart.
+        for name in ("supervised_loss", "unlabeled_loss", "mask_rate"):
+            assert found[mode][name] == pytest.approx(found["eager"][name], rel=1e-6), (mode, name)
 
 
 def test_a_captured_run_goes_on_after_a_stop(tmp_path):
@@ -66,7 +65,7 @@ def test_a_captured_run_goes_on_after_a_stop(tmp_path):
     fit(resumed_recipe(tmp_path / "cut", {}), tmp_path / "cut", resume=True, quiet=True)
     whole, cut = losses(tmp_path / "whole"), losses(tmp_path / "cut")
     for name in ("supervised_loss", "unlabeled_loss"):
-        assert cut[name][:2] == pytest.approx(whole[name][5:7], rel=1e-3)
+        assert cut[name] == pytest.approx(whole[name][5:], rel=1e-6)
 
 
 def test_replaying_changes_the_weights_and_reads_the_learning_rate(tmp_path):
@@ -103,7 +102,7 @@ def test_deterministic_runs_repeat_to_the_bit(tmp_path):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "float64"])
+@pytest.mark.parametrize("precision", ["bf16", "float32"])
 def test_other_precisions_train_on_the_gpu(tmp_path, precision):
     chosen = recipe("captured", steps=20)
     result = fit(

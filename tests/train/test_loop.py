@@ -144,7 +144,8 @@ class Killed(BaseException):
     """As sudden as SIGKILL: nothing in the loop may catch it."""
 
 
-def stop_at(monkeypatch, step: int) -> None:
+def cut_off(monkeypatch, recipe, folder: Path, step: int) -> None:
+    """Begin a run and kill it at a step."""
     whole = Step.__call__
 
     def stopping(self, t):
@@ -152,7 +153,10 @@ def stop_at(monkeypatch, step: int) -> None:
             raise Killed
         whole(self, t)
 
-    monkeypatch.setattr(Step, "__call__", stopping)
+    with monkeypatch.context() as patch:
+        patch.setattr(Step, "__call__", stopping)
+        with pytest.raises(Killed):
+            fit(recipe, folder, quiet=True)
 
 
 @pytest.mark.parametrize("method", ["supervised", "fixmatch", "maxmatch"])
@@ -160,10 +164,7 @@ def stop_at(monkeypatch, step: int) -> None:
 def test_stopped_anywhere_and_resumed_is_as_if_never_stopped(tiny, tmp_path, monkeypatch, method, step):
     recipe = tiny(method, net={"dropout": 0.1, "name": "wrn-10-1"})
     fit(recipe, tmp_path / "whole", quiet=True)
-    with monkeypatch.context() as patch:
-        stop_at(patch, step)
-        with pytest.raises(Killed):
-            fit(recipe, tmp_path / "cut", quiet=True)
+    cut_off(monkeypatch, recipe, tmp_path / "cut", step=step)
     assert not (tmp_path / "cut" / "result.json").exists()
     torch.manual_seed(123)  # the resumed process has another state of its own
     fit(resumed_recipe(tmp_path / "cut", {}), tmp_path / "cut", resume=True, quiet=True)
@@ -242,10 +243,7 @@ def test_ctrl_c_saves_and_raises(tiny, tmp_path, monkeypatch):
 def test_a_damaged_checkpoint_falls_back_and_says_so(tiny, tmp_path, monkeypatch, capsys):
     recipe = tiny()
     fit(recipe, tmp_path / "whole", quiet=True)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 10)
-        with pytest.raises(Killed):
-            fit(recipe, tmp_path / "cut", quiet=True)
+    cut_off(monkeypatch, recipe, tmp_path / "cut", step=10)
     newest = checkpoints(tmp_path / "cut" / "checkpoint")[-1]
     content = bytearray(newest.read_bytes())
     content[-20] ^= 1
@@ -258,10 +256,7 @@ def test_a_damaged_checkpoint_falls_back_and_says_so(tiny, tmp_path, monkeypatch
 def test_a_changed_step_number_in_a_checkpoint_is_damage(tiny, tmp_path, monkeypatch, capsys):
     recipe = tiny()
     fit(recipe, tmp_path / "whole", quiet=True)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 10)
-        with pytest.raises(Killed):
-            fit(recipe, tmp_path / "cut", quiet=True)
+    cut_off(monkeypatch, recipe, tmp_path / "cut", step=10)
     newest = checkpoints(tmp_path / "cut" / "checkpoint")[-1]
     content = newest.read_bytes()
     assert content.count(b'\\"step\\": 8') == 1
@@ -307,10 +302,7 @@ def test_weights_that_are_not_finite_are_never_saved(tiny, tmp_path):
 
 
 def test_a_torn_checkpoint_falls_back_too(tiny, tmp_path, monkeypatch, capsys):
-    with monkeypatch.context() as patch:
-        stop_at(patch, 10)
-        with pytest.raises(Killed):
-            fit(tiny(), tmp_path / "a", quiet=True)
+    cut_off(monkeypatch, tiny(), tmp_path / "a", step=10)
     for path in checkpoints(tmp_path / "a" / "checkpoint"):
         path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(UserError, match="no sound checkpoint is left"):
@@ -423,10 +415,7 @@ def test_a_checkpoint_of_another_device_goes_on_here(tiny, tmp_path, monkeypatch
 
     from maxmatch.train.checkpoint import digest
 
-    with monkeypatch.context() as patch:
-        stop_at(patch, 10)
-        with pytest.raises(Killed):
-            fit(tiny(), tmp_path / "a", quiet=True)
+    cut_off(monkeypatch, tiny(), tmp_path / "a", step=10)
     for path in checkpoints(tmp_path / "a" / "checkpoint"):
         held = load_file(path)
         held["generator.cuda"] = held.pop("generator.cpu")[:16].clone()
@@ -455,10 +444,7 @@ def test_an_init_run_stopped_before_its_first_checkpoint_still_starts_from_those
     fit(tiny(), tmp_path / "a", quiet=True)
     recipe = tiny(train={"seed": 5, "init": str(tmp_path / "a")})
     fit(recipe, tmp_path / "whole", quiet=True)
-    with monkeypatch.context() as patch:
-        stop_at(patch, 2)
-        with pytest.raises(Killed):
-            fit(recipe, tmp_path / "cut", quiet=True)
+    cut_off(monkeypatch, recipe, tmp_path / "cut", step=2)
     fit(recipe, tmp_path / "cut", resume=True, quiet=True)
     assert same(tmp_path / "whole", tmp_path / "cut")
 

@@ -2,9 +2,9 @@
 
 Every image of a batch has its own operation and magnitude. Sixteen operations are four kernels fed with
 different numbers: here are the numbers, a matrix or a lookup table for each operation, and `apply`, which
-routes them. The pixels equal PIL's bit for bit in eager mode and in a captured CUDA graph. A compiler that
-fuses a product and a sum into one rounding moves a blended value, or one of autocontrast's, by one grey level
-now and then (3 pixels in 10,000 under torch.compile), and a later operation can widen that.
+routes them. The pixels equal PIL's bit for bit. A compiler that fuses a product and a sum into one rounding
+would move a blended value, or one of autocontrast's, by one grey level now and then: compile with
+`emulate_precision_casts`, as train/step.py does.
 """
 
 from __future__ import annotations

@@ -26,6 +26,9 @@ from maxmatch.train.runner import Runner
 
 Mode = Literal["eager", "compiled", "captured"]
 
+# A product and a sum fused into one rounding would move one pixel value in 300; this keeps them apart, at no cost.
+EXACT = {"emulate_precision_casts": True}
+
 
 def choose_mode(wanted: str, method: Method, device: torch.device) -> tuple[Mode, str | None]:
     """How the steps run, and a line for the log where that is not what was wanted.
@@ -77,7 +80,7 @@ class Step:
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device)
         set_mode(net, "train")
-        self._make_batch = torch.compile(batches, dynamic=False) if compiled else batches
+        self._make_batch = torch.compile(batches, dynamic=False, options=EXACT) if compiled else batches
         self._go: Callable[[int], None] = self._advance
         if mode == "captured":
             self._go = Captured(self._advance, self.tensors)
