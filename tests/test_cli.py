@@ -166,8 +166,11 @@ def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pi
     rows = list(csv.reader(io.StringIO(out)))
     assert rows[0] == ["path", "label", "confidence"]
     assert [row[0] for row in rows[1:]] == ["a.png", "b.png", "sub dir/ä.png"]
-    assert err.count("\n") == 1
+    assert [line.split()[-2:] for line in err.splitlines()] == [["left", "out"], ["left", "out"]]
     assert "broken.jpg" in err
+    assert "1 files were left out" in err
+    alone = call(capsys, "predict", trained, pictures / "b.png")[1]
+    assert list(csv.reader(io.StringIO(alone)))[1:] == [row for row in rows if row[0] == "b.png"]
     digits = maxmatch.load_images("digits")
     classifier = maxmatch.load(trained)
     expected = classifier.predict(digits.test_x[:3])  # b, ä, a
@@ -263,6 +266,10 @@ MISTAKES = [
     (["train", "./photos"], 2, "not there yet"),
     (["preview", "digits", "--out", "p.xyz"], 2, "preview.png"),
     (["demo", "--labels", "5000"], 2, "only 1195"),
+    (["train", "digits@20", "--set", "train.learning_rate=1"], 2, "did you mean 'train.lr'"),
+    (["train", "digits@20", "--set", "train.precision=fp16"], 2, "choose from float64, float32, bf16"),
+    (["train", "digits@20", "--k", "1,2,x"], 2, "method.k = 1,2,x"),
+    (["tran", "digits@20"], 2, "(type maxmatch --help)"),
     (["train", "digits@20", "--log", "tensorbord"], 2, "did you mean 'tensorboard'"),
 ]  # fmt: skip
 
@@ -309,8 +316,8 @@ def test_an_unwritable_place_is_one_line(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('method = "fixmatch"', "a section of settings is wanted"),
-        ('data = "digits"', "a section"),
+        ('method = "fixmatch"', "outside a section"),
+        ("steps = 3", "such as [train]"),
         ("recipe = [1]", "unknown recipe"),
     ],
 )
@@ -320,6 +327,73 @@ def test_a_config_of_the_wrong_shape_is_one_line(tmp_path, capsys, text, message
     assert code == 2
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_run_s_recipe_serves_another_run_of_another_length(trained, tmp_path, capsys):
+    """What was `auto` there is settled anew here; resuming keeps what was settled."""
+    typed = ["train", "--config", trained / "recipe.json", "--steps", 12, "--out", tmp_path / "b"]
+    assert call(capsys, *typed)[0] == 0
+    old, new = (json.loads((folder / "recipe.json").read_text()) for folder in (trained, tmp_path / "b"))
+    assert (old["train"]["ema_decay"], new["train"]["ema_decay"]) == (0.5, 0.5)  # both horizons are below two steps
+    assert old["settled"] == new["settled"]
+    from maxmatch.train.recipes import compose
+
+    longer = compose(config=str(trained / "recipe.json"), given={"train": {"steps": 4000}})
+    assert (longer.train.ema_decay, longer.net.batchnorm_momentum) == ("auto", "auto")
+    assert call(capsys, "train", "--resume", "--steps", 14, "--out", tmp_path / "b")[0] == 0
+    assert json.loads((tmp_path / "b" / "recipe.json").read_text())["settled"] == new["settled"]
+
+
+def test_settings_lists_everything_and_can_be_given_back(tmp_path, capsys):
+    code, out, _ = call(capsys, "settings", "digits@40", "--method", "fixmatch")
+    assert code == 0
+    for word in ("[train]", "lr = 0.4", "labels = 40", "# cutout =", "threshold = 0.95", "[evaluate]"):
+        assert word in out, word
+    (tmp_path / "mine.toml").write_text(out)
+    assert call(capsys, "settings", "digits@40", "--config", tmp_path / "mine.toml")[1] == out
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path, capsys):
+    (tmp_path / "holiday.jpg").write_bytes(b"precious")
+    for force in ([], ["--force"]):
+        code, _, err = call(capsys, "train", "digits@20", *SMALL, *force, "--out", tmp_path)
+        assert code == 2
+        assert "is not empty and holds no run" in err
+    assert [p.name for p in tmp_path.iterdir()] == ["holiday.jpg"]
+
+
+def test_a_run_cannot_replace_the_one_it_starts_from(trained, capsys):
+    code, _, err = call(capsys, "train", "digits@20", *SMALL, "--init", trained, "--force", "--out", trained)
+    assert code == 2
+    assert "give another --out" in err
+    assert (trained / "model.safetensors").exists()
+
+
+def test_a_stopped_demo_goes_on(tmp_path, capsys, monkeypatch):
+    import os
+    import signal
+
+    from maxmatch.train.step import Step
+
+    monkeypatch.chdir(tmp_path)
+    whole, calls = Step.__call__, []
+
+    def stopping(self, t):
+        calls.append(t)
+        if len(calls) == 5:  # in the second of three runs of three steps
+            os.kill(os.getpid(), signal.SIGINT)
+        whole(self, t)
+
+    monkeypatch.setattr(Step, "__call__", stopping)
+    code, _, err = call(capsys, "demo", "--steps", 3)
+    assert code == 130
+    assert "type maxmatch demo to go on" in err
+    code, out, _ = call(capsys, "demo", "--steps", 3)
+    assert code == 0
+    assert len(calls) == 9  # no step was done twice
+    assert "maxmatch" in out
+    assert call(capsys, "demo", "--steps", 3)[0] == 0
+    assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["demo", "demo-2"]
 
 
 def test_a_config_s_method_names_the_folder_and_its_options_belong_to_it(tmp_path, capsys, monkeypatch):

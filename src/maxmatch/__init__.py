@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from maxmatch.methods.maxmatch import MaxMatch
     from maxmatch.methods.supervised import Supervised
     from maxmatch.train.fit import fit
+    from maxmatch.train.judge import judge
     from maxmatch.train.recipe import Recipe
     from maxmatch.train.recipes import compose
 
@@ -29,13 +30,14 @@ _PLACES = {
     "Supervised": "methods.supervised",
     "compose": "train.recipes",
     "fit": "train.fit",
+    "judge": "train.judge",
     "from_arrays": "data.datasets",
     "load": "evaluate.classifier",
     "load_images": "data.datasets",
 }
 __all__ = [
     "Classifier", "FixMatch", "Images", "MaxMatch", "Recipe", "Supervised",
-    "compose", "fit", "from_arrays", "load", "load_images",
+    "compose", "fit", "from_arrays", "judge", "load", "load_images",
 ]  # fmt: skip
 
 

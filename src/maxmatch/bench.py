@@ -62,9 +62,15 @@ class Cost:
 
 
 def bench(
-    net: str, device_name: str, precision: str, mode: str, repeats: int, ks: tuple[int, ...] = (1, 3, 5, 7)
+    net: str,
+    device_name: str,
+    precision: str,
+    mode: str,
+    repeats: int,
+    ks: tuple[int, ...] = (1, 3, 5, 7),
+    say: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """All figures of one net, as plain values."""
+    """All figures of one net, as plain values; `say` hears each row as it is measured."""
     device = find_device(device_name)
     setting = (SETTINGS if device.type == "cuda" else {**SETTINGS, **ON_CPU})[net]
     variants = [("fixmatch", 1, "joint"), *(("maxmatch", k, s) for k in ks for s in ("joint", "select"))]
@@ -77,6 +83,7 @@ def bench(
             )
             flops = _forward_flops(training, setting)
             costs.append(_cost(training, setting, method, k, strategy, flops, repeats, costs))
+            say(f"{costs[-1].name}: {costs[-1].step:.1f} ms a step")
             if method == "fixmatch":
                 parts = _parts(training, setting, repeats)
             del training

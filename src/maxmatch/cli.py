@@ -50,14 +50,15 @@ def run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)
             return 2
-        command = "" if not arguments or arguments[0].startswith("-") else f"{arguments[0]} "
+        known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+        command = f"{arguments[0]} " if arguments and arguments[0] in known else ""
         hint = f" (type maxmatch {command}--help)" if isinstance(error, ClickUsageError) else ""
         return _fail(error.format_message() + hint, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped", 130)
     except OSError as error:
         return _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
-    return outcome if isinstance(outcome, int) else 0
+    return _fail("stopped", 130) if outcome == 130 else outcome if isinstance(outcome, int) else 0
 
 
 def _fail(message: str, code: int) -> int:
@@ -95,15 +96,18 @@ MethodName = Annotated[
     str | None,
     typer.Option(
         "--method",
-        help="What is minimised: see maxmatch methods.",
+        help="supervised, fixmatch, maxmatch, or your own as module:Class.",
         autocompletion=_complete(lambda: list(METHODS)),
     ),
 ]
-K = Annotated[str | None, typer.Option("--k", help="Strong views an image: 3, or 1,2,3, or 1:.5,2:.3,3:.2.")]
+K = Annotated[
+    str | None,
+    typer.Option("--k", help="Strong views per image: 3, or drawn anew each step: 1,2,3 or, weighted, 1:.5,2:.3,3:.2."),
+]
 Over = Annotated[
     str | None,
     typer.Option(
-        "--over", help="worst, mean, best, soft:TAU or fraction:Q of the K losses.",
+        "--over", help="worst, mean, best, soft:TAU (1) or fraction:Q (0.5) of the K losses.",
         autocompletion=_complete(lambda: ["worst", "mean", "best", "soft", "fraction"]),
     ),
 ]  # fmt: skip
@@ -111,7 +115,7 @@ Strategy = Annotated[
     str | None,
     typer.Option(
         "--strategy",
-        help="auto, joint or select.",
+        help="joint: one pass over all views; select: score first, then train on the picked ones; auto.",
         autocompletion=_complete(lambda: ["auto", "joint", "select"]),
     ),
 ]
@@ -128,7 +132,7 @@ Config = Annotated[
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", help="section.field=value; repeats. Sections: data augment net method train evaluate."),
+    typer.Option("--set", help="section.field=value; repeats. See maxmatch settings."),
 ]
 
 
@@ -155,11 +159,11 @@ def train(
     k: K = None,
     over: Over = None,
     strategy: Strategy = None,
-    steps: Annotated[int | None, typer.Option("--steps", help="How many steps.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of weights, order and views.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="How many steps. Default: the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed of weights, order and views.")] = None,
     fold: Annotated[int | None, typer.Option("--fold", help="Which labelled set. Default: the seed.")] = None,
     device: Device = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA-METHOD-SEED.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA@N-METHOD-SEED.")] = None,
     init: Annotated[str | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
     log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
@@ -203,7 +207,7 @@ def train(
 def preview(
     data: Data = "digits",
     out: Annotated[Path, typer.Option("--out", help="The picture to write.")] = Path("preview.png"),
-    k: Annotated[int, typer.Option("--k", help="Strong views an image.", min=1, max=16)] = 5,
+    k: Annotated[int, typer.Option("--k", help="Strong views per image.", min=1, max=16)] = 5,
     images: Annotated[int, typer.Option("--images", help="How many images.", min=1, max=64)] = 8,
     seed: Annotated[int, typer.Option("--seed")] = 1,
     config: Config = None,
@@ -227,7 +231,7 @@ def preview(
 @app.command()
 def evaluate(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
-    k: Annotated[int | None, typer.Option("--k", help="Strong views an image for the robust errors.", min=1)] = None,
+    k: Annotated[int | None, typer.Option("--k", help="Strong views per image for the robust errors.", min=1)] = None,
     device: Annotated[str, typer.Option("--device")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -247,8 +251,16 @@ def evaluate(
         table.add_row(name, *map(str, row), f"{100 * (1 - right / sum(row)):.1f}" if sum(row) else "-")
     console = Console()
     console.print(table)
-    for key in ("error", "top5_error", "robust_error", "robust_error_paper"):
-        console.print(f"{key:<20}{found[key]:.2f} %" if found[key] is not None else f"{key:<20}-", highlight=False)
+    views = f"{found['robust']['k']} strong views ({found['robust']['policy']})"
+    words = {
+        "error": "",
+        "top5_error": "the truth is not among the five most likely",
+        "robust_error": f"the image or any of {views} of it is misclassified",
+        "robust_error_paper": f"any of the {views} alone is",
+    }
+    for key, word in words.items():
+        value = f"{found[key]:.2f} %" if found[key] is not None else "-"
+        console.print(f"{key:<20}{value:<10}{word}", highlight=False)
 
 
 @app.command()
@@ -264,6 +276,8 @@ def predict(
     bad = label_folder(run_folder, folder, out, device)
     for line in bad:
         print(f"maxmatch: {line}: left out", file=sys.stderr)
+    if bad:
+        print(f"maxmatch: {len(bad)} files were left out", file=sys.stderr)
 
 
 @app.command()
@@ -283,6 +297,18 @@ def methods() -> None:
         options = ", ".join(f"{f.name}={plain(f.default)}" for f in dataclasses.fields(cls))
         table.add_row(name, (cls.__doc__ or "").splitlines()[0], options)
     Console().print(table)
+
+
+@app.command()
+def settings(
+    data: Data = "digits",
+    method: MethodName = None,
+    config: Config = None,
+) -> None:
+    """List every setting with its value, as TOML that --config reads: maxmatch settings > mine.toml"""
+    from maxmatch.train.recipes import compose
+
+    print(compose(config=config, given=_given(data, None, method=method)).to_toml(), end="")
 
 
 @app.command()
@@ -306,7 +332,8 @@ def bench(
     if not all(word.isdigit() and int(word) for word in k.split(",")):
         raise UsageError(f"--k {k}: whole numbers from 1 with commas between; type --k 1,3")
     precision = precision or ("bf16" if find_device(device).type == "cuda" else "float32")
-    found = bench(net, device, precision, step, repeats, tuple(int(word) for word in k.split(",")))
+    ks = tuple(int(word) for word in k.split(","))
+    found = bench(net, device, precision, step, repeats, ks, say=lambda line: print(line, file=sys.stderr, flush=True))
     if as_json:
         print(json.dumps(found))
         return

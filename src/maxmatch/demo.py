@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from maxmatch.data.datasets import Images, load_images
 from maxmatch.data.split import Split, make_split
-from maxmatch.errors import UsageError
+from maxmatch.errors import Interrupted
 from maxmatch.evaluate.errors import error_rate
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.batches import make_views
@@ -27,15 +28,17 @@ METHODS = ("supervised", "fixmatch", "maxmatch")
 
 def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> None:
     """Train all three on one split, print one table, and say what to type next."""
-    if out is not None and out.exists() and any(out.iterdir()):
-        raise UsageError(f"{out} is not empty: give the demo another --out, or none")
     folder = out or _free_folder(Path("runs/demo"))
     recipes = {name: _recipe(name, labels, seed, steps) for name in METHODS}
     images = load_images("digits")
     split = make_split(images.y, labels, seed)
     rows = [("label spreading (scikit-learn)", *label_spreading(images, split, recipes["maxmatch"]))]
     for name, recipe in recipes.items():
-        result = fit(recipe, folder / name)
+        try:
+            result = fit(recipe, folder / name, resume=(folder / name / "recipe.json").exists())
+        except Interrupted as stopped:
+            again = "maxmatch demo" if out is None else f"maxmatch demo --out {shlex.quote(str(out))}"
+            raise Interrupted(f"stopped; nothing is lost: type {again} to go on", stopped.code - 128) from None
         rows.append((name, result["error"]["last"], result["robust_error"], result["seconds"]))
     table = Table(
         "method",
@@ -91,9 +94,9 @@ def _flat(x: Tensor) -> np.ndarray:
 
 
 def _free_folder(wanted: Path) -> Path:
-    """`wanted`, or `wanted`-2, -3, ...: a demo never overwrites another."""
+    """`wanted`, `wanted`-2, ...: the first that is free or holds a demo that was stopped. None is overwritten."""
     number, folder = 1, wanted
-    while folder.exists():
+    while (folder / METHODS[-1] / "result.json").exists():
         number += 1
         folder = wanted.with_name(f"{wanted.name}-{number}")
     return folder

@@ -26,6 +26,13 @@ class Interrupted(UserError):
         self.code = 128 + signal_number
 
 
+# What other libraries call it.
+ALIASES = {
+    "learning_rate": "lr", "batch_size": "batch", "mu": "ratio", "epochs": "steps", "iterations": "steps",
+    "ema": "ema_decay", "wd": "weight_decay", "lambda": "weight", "p_cutoff": "threshold", "gpu": "cuda",
+}  # fmt: skip
+
+
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
     """One line for a name that is not known, with the nearest right one or, failing that, all of them.
 
@@ -33,6 +40,10 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     "unknown method 'fixmach': did you mean 'fixmatch'?"
     """
     names = sorted(known)
+    section, dot, last = name.rpartition(".")
+    meant = f"{section}{dot}{ALIASES.get(last.replace('-', '_'), '')}"
+    if meant in names:
+        return f"unknown {what} '{name}': did you mean '{meant}'?"
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(names)}"
     return f"unknown {what} '{name}': {hint}"

@@ -80,10 +80,14 @@ def parse_value(text: str) -> Any:
 
 
 def to_toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
-    """Two levels of plain values as TOML; what is None is left out, since TOML has no null."""
+    """Two levels of plain values as TOML; what is None stands in a comment, since TOML has no null."""
     lines = []
     for section, values in sections.items():
-        lines += [f"[{section}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None), ""]
+        lines += [
+            f"[{section}]",
+            *(f"{k} = {json.dumps(v)}" if v is not None else f"# {k} =" for k, v in values.items()),
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -96,9 +100,7 @@ def convert(hint: Any, value: Any, name: str) -> Any:
         return arguments[1](value, name)
     if origin is Literal:
         if value not in arguments:
-            if isinstance(value, str):
-                raise UsageError(unknown(f"value for {name}", value, map(str, arguments)))
-            raise _wrong(name, value, " or ".join(map(str, arguments)))
+            raise UsageError(f"{name} = {value}: choose from {', '.join(map(str, arguments))}")
         return value
     if origin in (Union, types.UnionType):
         return _convert_union(arguments, value, name)

@@ -21,9 +21,10 @@ CHUNK = 256
 
 
 def label_folder(run: Path, folder: Path, out: Path | None, device: str = "cpu") -> list[str]:
-    """Write `path,label,confidence`, sorted, paths relative to `folder`; returns a line for each unreadable file."""
+    """Write `path,label,confidence`, sorted, paths relative to `folder`, or of one file; returns a line for each
+    unreadable one."""
     classifier = load(run, device)
-    files = list_images(folder)
+    files, folder = ([folder], folder.parent) if folder.is_file() else (list_images(folder), folder)
     if out and not os.access(out.parent, os.W_OK):
         raise UsageError(f"--out {out}: its folder is not there or can't be written to")
     bad: list[str] = []

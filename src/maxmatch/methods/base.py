@@ -3,7 +3,7 @@
 A method is a frozen dataclass whose fields are its paper's hyper-parameters. It says which views it `needs`, and
 `losses(run, batch)` returns named, already weighted terms that the loop sums and minimises. It knows no data set, no
 optimiser, no logger and no device. Most methods are a target and a distance: they subclass `Consistency`, which holds
-the paper's worst case over K views (eq. minimax_all) and both ways to compute it, once for all of them.
+the paper's worst case over K views and both ways to compute it, once for all of them.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def parse_views(value: Any, name: str = "k") -> int | tuple[tuple[int, float], .
     >>> parse_views("2,1")
     ((1, 0.5), (2, 0.5))
     """
+    typed, wrong = value, "type --k 3, --k 1,2,3 or --k 1:.5,2:.3,3:.2"
     if isinstance(value, str) and not value.strip().isdigit():
         parts = [part.split(":") for part in value.split(",")]
         value = [(part[0], part[1] if len(part) > 1 else 1) for part in parts]
@@ -101,11 +102,11 @@ def parse_views(value: Any, name: str = "k") -> int | tuple[tuple[int, float], .
         total = sum(weight for _, weight in pairs)
         most = max(k for k, _ in pairs)
     except (TypeError, ValueError):
-        raise UsageError(f"{name} = {value!r}: type --k 3, --k 1,2,3 or --k 1:.5,2:.3,3:.2") from None
+        raise UsageError(f"{name} = {typed}: whole numbers are wanted; {wrong}") from None
     if pairs[0][0] < 1:
-        raise UsageError(f"{name} = {pairs[0][0]}: at least one strong view is needed; type --k 3")
+        raise UsageError(f"{name} = {typed}: at least one strong view is needed; type --k 3")
     if min(weight for _, weight in pairs) < 0 or not total > 0 or len({k for k, _ in pairs}) < len(pairs):
-        raise UsageError(f"{name} = {value!r}: each K once, with a weight of 0 or more; type --k 1:.5,2:.3,3:.2")
+        raise UsageError(f"{name} = {typed}: each K once, with a weight of 0 or more; {wrong}")
     if len(pairs) == 1:
         return most
     if abs(total - 1) < 1e-9:  # already probabilities: they survive another reading unchanged
@@ -151,7 +152,7 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class Consistency(Method):
-    """Strong views are taught what the weak view says; `over` decides which of the K count (paper, eq. minimax_all).
+    """Strong views are taught what the weak view says; `over` decides which of the K count: the paper's objective.
 
     `weight` is the paper's lambda. `joint` passes everything through the net once, with gradient. `select` first scores
     all K views without gradient, then trains on the chosen ones alone: Algorithm 1, and cheaper. `auto` is `select`

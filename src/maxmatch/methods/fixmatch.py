@@ -17,7 +17,7 @@ class FixMatch(Consistency):
     """Confident predictions on weak views teach strong views.
 
     `target = "soft"` teaches the whole prediction instead of its argmax; with `threshold = 0` that is the objective the
-    MaxMatch paper states before it is instantiated on FixMatch (eq. minimax_all).
+    MaxMatch paper states before it is instantiated on FixMatch.
     """
 
     threshold: float = 0.95

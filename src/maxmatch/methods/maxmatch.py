@@ -14,7 +14,7 @@ from maxmatch.methods.reduce import Reduction, Worst
 
 @dataclass(frozen=True)
 class MaxMatch(FixMatch):
-    """FixMatch, minimising the most inconsistent of K strong views (paper, eq. implement; Algorithm 1)."""
+    """FixMatch, minimising the most inconsistent of K strong views: Algorithm 1 of the paper."""
 
     k: Views = 3
     over: Reduction = Worst()

@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images, load_images
 from maxmatch.data.split import Split, load_split, make_split
 from maxmatch.errors import UsageError, UserError
@@ -72,6 +73,8 @@ def begin(
     recipe: Recipe, folder: Path, data: Images | None = None, force: bool = False, quiet: bool = False
 ) -> Training:
     """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
+    if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
+        raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
     images = load_images(recipe.data.name) if data is None else data
     split = _draw_split(recipe, images)
     training = _build(recipe, folder, images, split, quiet)
@@ -84,6 +87,10 @@ def begin(
 
 def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool = False) -> Training:
     """The run in a folder, as its newest sound checkpoint left it, or at step 0 if it has none."""
+    if data is None and recipe.data.name not in DATASETS:
+        raise UsageError(
+            f"{folder} was trained on data of your own: go on in Python, maxmatch.fit(..., data=..., resume=True)"
+        )
     images = load_images(recipe.data.name) if data is None else data
     digest = images.sha256()
     begun = (folder / "split.json").exists()
@@ -136,6 +143,8 @@ def _claim(folder: Path, force: bool) -> None:
     """Make the folder ours; a run that is there stays unless `force` says otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
     held = [folder / name for name in (*FILES, "checkpoint", "tensorboard") if (folder / name).exists()]
+    if not held and any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise UsageError(f"{folder} is not empty and holds no run: give another --out")
     if held and not force:
         raise UsageError(
             f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out"

@@ -25,7 +25,7 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
     recipe = saved_recipe(folder)
     classifier = load_classifier(folder, device)
     if data is None and recipe.data.name not in DATASETS:
-        raise UserError(f"{folder} was trained on data of your own: call maxmatch.train.judge.judge(folder, data=...)")
+        raise UserError(f"{folder} was trained on data of your own: in Python, maxmatch.judge(folder, data=...)")
     images = load_images(recipe.data.name) if data is None else data
     load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
     if images.test_x is None or images.test_y is None:

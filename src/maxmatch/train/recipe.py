@@ -113,6 +113,7 @@ class Recipe:
     method: Method = field(default_factory=MaxMatch)
     train: TrainSettings = field(default_factory=TrainSettings)
     evaluate: EvaluateSettings = field(default_factory=EvaluateSettings)
+    settled: tuple[str, ...] = ()  # the fields whose `auto` became a value; as a --config they are auto again
 
     def __post_init__(self) -> None:
         _check(self)
@@ -120,24 +121,29 @@ class Recipe:
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Recipe:
         """Read plain values; unknown sections and fields are refused by name."""
-        sections = field_types(Recipe)
+        sections = {name: kind for name, kind in field_types(Recipe).items() if name != "settled"}
+        settled = tuple(values.get("settled", ()))
+        values = {name: section for name, section in values.items() if name != "settled"}
         for name, section in values.items():
-            if name not in sections:
+            if name in sections and isinstance(section, Mapping):
+                continue
+            if name not in sections and isinstance(section, Mapping):
                 raise UsageError(unknown("section", name, sections))
-            if not isinstance(section, Mapping):
-                raise UsageError(f"{name} = {section!r}: a section of settings is wanted, for example [{name}]")
+            raise UsageError(f"{name} = {section!r}: settings stand in the sections {', '.join(sections)}; not outside")
         made: dict[str, Any] = {
             name: make_method(section) if name == "method" else build(sections[name], section, name)
             for name, section in values.items()
         }
-        return Recipe(**made)
+        return Recipe(**made, settled=settled)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        sections = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        """The six sections as plain values."""
+        sections = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "settled"}
         return {name: method_values(s) if name == "method" else plain(s) for name, s in sections.items()}
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=2) + "\n"
+        settled = {"settled": list(self.settled)} if self.settled else {}
+        return json.dumps({**self.to_dict(), **settled}, indent=2) + "\n"
 
     def to_toml(self) -> str:
         return to_toml(self.to_dict())
@@ -174,6 +180,9 @@ def horizon_decay(steps: int, share: float = 0.05) -> float:
 def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
     """Settle every `auto`."""
     train, net = recipe.train, recipe.net
+    chosen: dict[str, object] = {"net.batchnorm_momentum": net.batchnorm_momentum, "train.ema_decay": train.ema_decay}
+    chosen |= {"train.fold": train.fold, "train.threads": train.threads, "train.device": train.device}
+    settled = tuple(name for name, value in chosen.items() if value == "auto") or recipe.settled
     decay = horizon_decay(train.steps)
     if net.batchnorm_momentum == "auto":
         net = replace(net, batchnorm_momentum=max(0.001, 1 - decay))
@@ -185,7 +194,7 @@ def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
         train = replace(train, threads=threads)
     if train.device == "auto":
         train = replace(train, device=device)
-    return replace(recipe, train=train, net=net)
+    return replace(recipe, train=train, net=net, settled=settled)
 
 
 def _check(recipe: Recipe) -> None:

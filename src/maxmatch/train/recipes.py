@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from maxmatch.data import DATASETS
 from maxmatch.errors import UsageError, unknown
 from maxmatch.methods import canonical
 from maxmatch.train.recipe import Recipe, read_values
@@ -56,9 +57,13 @@ def compose(
     method = canonical(str(method or typed_name or file_name or "maxmatch"))
     if file_name is not None and canonical(str(file_name)) != method:
         if len(file_values["method"]) > 1:
-            raise UsageError(f"{config} has options of {file_name}, but {method} was asked for: leave one of them out")
+            raise UsageError(
+                f"{config} has options of {file_name}, but {method} was asked for: delete its [method] section"
+            )
         file_values.pop("method")
     dataset = dataset or given.get("data", {}).get("name") or file_values.get("data", {}).get("name") or "digits"
+    if dataset not in (*DATASETS, "arrays"):
+        raise UsageError(unknown("data set", str(dataset), DATASETS))
     base = RECIPES[base_name or DEFAULT.get(str(dataset), "paper")]
     layers = [base(method), {"data": {"name": dataset}}, file_values, given, {"method": {"name": method}}]
     return Recipe.from_dict(overlay(*layers))
@@ -73,6 +78,9 @@ def read_config(config: str | None) -> tuple[str | None, Values]:
     if not Path(config).suffix and not Path(config).exists():
         raise UsageError(unknown("recipe", config, RECIPES))
     values = read_values(Path(config))
+    for name in values.pop("settled", ()):  # a run's own recipe.json: what it settled itself is open again
+        section, _, setting = str(name).partition(".")
+        values.setdefault(section, {})[setting] = "auto"
     base = values.pop("recipe", None)
     if base is not None and base not in list(RECIPES):
         raise UsageError(unknown("recipe", str(base), RECIPES))
@@ -92,6 +100,6 @@ def _sections(values: Mapping[str, Any], where: str) -> Values:
     for section, fields in values.items():
         if not isinstance(fields, Mapping):
             raise UsageError(
-                f"{where}: {section} = {fields!r}: a section of settings is wanted, for example [{section}]"
+                f"{where}: {section} = {fields!r} stands outside a section; put it in one, such as [train]"
             )
     return {section: dict(fields) for section, fields in values.items()}

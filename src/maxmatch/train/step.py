@@ -27,7 +27,7 @@ from maxmatch.train.runner import Runner
 Mode = Literal["eager", "compiled", "captured"]
 
 # A product and a sum fused into one rounding would move one pixel value in 300; this keeps them apart, at no cost.
-EXACT = {"emulate_precision_casts": True}
+EXACT: dict[str, str | int | bool | Callable[..., object]] = {"emulate_precision_casts": True}
 
 
 def choose_mode(wanted: str, method: Method, device: torch.device) -> tuple[Mode, str | None]:
