@@ -10,7 +10,7 @@ VENV   := $(CACHE)/venv-$(KEY)
 BIN    := $(VENV)/bin
 RUN    := PYTHONPATH=src $(BIN)/python -m
 
-.PHONY: demo test lint types arrows unit test-slow bench install clean
+.PHONY: demo test lint types arrows unit bench install clean
 
 demo: $(VENV)/.ready
 	$(RUN) maxmatch demo
@@ -28,10 +28,7 @@ arrows: $(VENV)/.ready
 	PYTHONPATH=src $(BIN)/lint-imports
 
 unit: $(VENV)/.ready
-	PYTHONPATH=src $(BIN)/pytest -n 2 --dist worksteal -m "not slow"
-
-test-slow: $(VENV)/.ready
-	PYTHONPATH=src $(BIN)/pytest -m slow
+	PYTHONPATH=src $(BIN)/pytest -n 2 --dist worksteal
 
 bench: $(VENV)/.ready
 	PYTHONPATH=src $(BIN)/python benchmarks/cpu.py

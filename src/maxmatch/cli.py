@@ -146,7 +146,7 @@ def demo(
     seed: Annotated[int, typer.Option("--seed")] = 1,
     steps: Annotated[int | None, typer.Option("--steps", help="Fewer for a quick look.")] = None,
 ) -> None:
-    """Train supervised, FixMatch and MaxMatch on handwritten digits, 20 labels: about two minutes on two cores."""
+    """Train supervised, FixMatch and MaxMatch on handwritten digits, 20 labels: about a minute on two idle cores."""
     from maxmatch.demo import run_demo
 
     run_demo(out, labels, seed, steps)

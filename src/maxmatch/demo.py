@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,11 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> Non
     console.print(f"next:  maxmatch evaluate {folder / 'maxmatch'}", markup=False)
     console.print("       maxmatch preview digits", markup=False)
     console.print(f"       maxmatch train digits@{labels} --method maxmatch --k 5", markup=False)
+    if shutil.which("maxmatch") is None:
+        source = Path(__file__).parents[1]
+        console.print(
+            f"(no maxmatch on your PATH: pip install . , or PYTHONPATH={source} {sys.executable} -m maxmatch)"
+        )
 
 
 def label_spreading(images: Images, split: Split, recipe: Recipe) -> tuple[float, float, float]:

@@ -180,7 +180,7 @@ def command(*arguments: object) -> list[str]:
 
 
 LONG = ["train", "digits@20", "--set", "net.name=wrn-10-1", "--set", "train.batch=8", "--set", "train.ratio=2",
-        "--set", "train.threads=1", "--set", "train.checkpoint_every=5", "--steps", "60"]  # fmt: skip
+        "--set", "train.threads=1", "--set", "train.checkpoint_every=10", "--steps", "200"]  # fmt: skip
 
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(maxmatch.__file__).parents[1])}
@@ -210,7 +210,7 @@ def test_no_signal_loses_anything(tmp_path):
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
         out = tmp_path / number.name
         process = start(out)
-        wait_for(out / "checkpoint" / f"{random.randrange(5, 45, 5):09d}.safetensors", process)
+        wait_for(out / "checkpoint" / f"{random.randrange(10, 100, 10):09d}.safetensors", process)
         time.sleep(random.random() * 0.05)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
