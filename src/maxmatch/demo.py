@@ -60,7 +60,7 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> Non
     if shutil.which("maxmatch") is None:
         source = Path(__file__).parents[1]
         console.print(
-            f"(no maxmatch on your PATH: pip install . , or PYTHONPATH={source} {sys.executable} -m maxmatch)"
+            f"(maxmatch is not on your PATH: pip install . or PYTHONPATH={source} {sys.executable} -m maxmatch)"
         )
 
 
