@@ -319,6 +319,7 @@ def test_an_unwritable_place_is_one_line(tmp_path, capsys):
         ('method = "fixmatch"', "outside a section"),
         ("steps = 3", "such as [train]"),
         ("recipe = [1]", "unknown recipe"),
+        ("settled = 3", "a list of section.field"),
     ],
 )
 def test_a_config_of_the_wrong_shape_is_one_line(tmp_path, capsys, text, message):

@@ -205,7 +205,7 @@ def train(
 
 @app.command()
 def preview(
-    data: Data = "digits",
+    data: Data = None,
     out: Annotated[Path, typer.Option("--out", help="The picture to write.")] = Path("preview.png"),
     k: Annotated[int, typer.Option("--k", help="Strong views per image.", min=1, max=16)] = 5,
     images: Annotated[int, typer.Option("--images", help="How many images.", min=1, max=64)] = 8,
@@ -246,9 +246,9 @@ def evaluate(
     from rich.table import Table
 
     table = Table("truth \\ predicted", *found["classes"], "error %", title=f"{run_folder}: confusion matrix")
-    for name, row in zip(found["classes"], found["confusion"], strict=True):
-        right = row[found["classes"].index(name)]
-        table.add_row(name, *map(str, row), f"{100 * (1 - right / sum(row)):.1f}" if sum(row) else "-")
+    for label, row in enumerate(found["confusion"]):
+        wrong = f"{100 * (1 - row[label] / sum(row)):.1f}" if sum(row) else "-"
+        table.add_row(found["classes"][label], *map(str, row), wrong)
     console = Console()
     console.print(table)
     views = f"{found['robust']['k']} strong views ({found['robust']['policy']})"
@@ -301,7 +301,7 @@ def methods() -> None:
 
 @app.command()
 def settings(
-    data: Data = "digits",
+    data: Data = None,
     method: MethodName = None,
     config: Config = None,
 ) -> None:

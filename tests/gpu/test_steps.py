@@ -14,6 +14,7 @@ from maxmatch.train.fit import begin, fit
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 from maxmatch.train.resume import resumed_recipe
+from maxmatch.train.step import EXACT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")]
 
@@ -34,7 +35,7 @@ def losses(folder: Path) -> dict[str, list[float]]:
 
 
 @pytest.fixture(autouse=True)
-def exact_float32(monkeypatch):
+def no_tf32(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
 
@@ -49,6 +50,17 @@ def test_captured_compiled_and_eager_steps_agree_over_50_steps(tmp_path, options
         # In float64, so that rounding has no time to move an argmax: in float32 correct steps drift apart.
         for name in ("supervised_loss", "unlabeled_loss", "mask_rate"):
             assert found[mode][name] == pytest.approx(found["eager"][name], rel=1e-6), (mode, name)
+
+
+def test_compiled_views_equal_eager_ones_to_the_bit(tmp_path):
+    """And eager ones equal PIL's: tests/augment."""
+    step = begin(resolve(recipe("eager"), device="cuda", threads=1), tmp_path / "a", quiet=True).step
+    compiled = torch.compile(step.batches, dynamic=False, options=EXACT)
+    for t in range(40):
+        step.rows.load(t)
+        (ours, op), (theirs, their_op) = compiled(step.rows.row, 3), step.batches(step.rows.row, 3)
+        assert torch.equal(op, their_op)
+        assert all(torch.equal(getattr(ours, name), getattr(theirs, name)) for name in ("x", "weak", "strong"))
 
 
 def test_a_captured_run_goes_on_after_a_stop(tmp_path):

@@ -122,8 +122,7 @@ class Recipe:
     def from_dict(values: Mapping[str, Any]) -> Recipe:
         """Read plain values; unknown sections and fields are refused by name."""
         sections = {name: kind for name, kind in field_types(Recipe).items() if name != "settled"}
-        settled = tuple(values.get("settled", ()))
-        values = {name: section for name, section in values.items() if name != "settled"}
+        settled, values = split_settled(values)
         for name, section in values.items():
             if name in sections and isinstance(section, Mapping):
                 continue
@@ -164,6 +163,14 @@ def read_values(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(f"{path} is not a recipe: sections such as [train] are wanted")
     return values
+
+
+def split_settled(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """The names under `settled` in a recipe's plain values, and the values without them."""
+    names = values.get("settled", ())
+    if not isinstance(names, list | tuple) or not all(str(name).count(".") == 1 for name in names):
+        raise UsageError(f"settled = {names!r}: a list of section.field is wanted, or nothing")
+    return tuple(map(str, names)), {name: section for name, section in values.items() if name != "settled"}
 
 
 def learning_rate(settings: TrainSettings, step: int) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from maxmatch.data import DATASETS
 from maxmatch.errors import UsageError, unknown
 from maxmatch.methods import canonical
-from maxmatch.train.recipe import Recipe, read_values
+from maxmatch.train.recipe import Recipe, read_values, split_settled
 
 Values = dict[str, dict[str, Any]]
 
@@ -17,8 +17,8 @@ Values = dict[str, dict[str, Any]]
 def digits(method: str = "maxmatch") -> Values:
     """scikit-learn's 8x8 digits on a laptop's CPU: half a minute a run on 2 cores; benchmarks/digits.py has the errors.
 
-    Mild, class-preserving views: no flips, small turns and shifts. A small net, so a high learning rate: 0.2 and below
-    leave more runs stuck with two digits taken for one another.
+    Mild, class-preserving views: no flips, small turns and shifts. Chosen for MaxMatch's mean error on seeds 11 to 20
+    and used for all methods alike; FixMatch has had no search of its own.
     """
     return {
         "data": {"name": "digits", "labels": 20},
@@ -77,14 +77,14 @@ def read_config(config: str | None) -> tuple[str | None, Values]:
         return config, {}
     if not Path(config).suffix and not Path(config).exists():
         raise UsageError(unknown("recipe", config, RECIPES))
-    values = read_values(Path(config))
-    for name in values.pop("settled", ()):  # a run's own recipe.json: what it settled itself is open again
-        section, _, setting = str(name).partition(".")
-        values.setdefault(section, {})[setting] = "auto"
+    settled, values = split_settled(read_values(Path(config)))
     base = values.pop("recipe", None)
     if base is not None and base not in list(RECIPES):
         raise UsageError(unknown("recipe", str(base), RECIPES))
-    return base, _sections(values, config)
+    sections = _sections(values, config)
+    for section, name in (place.split(".") for place in settled):  # what a run settled itself is open again
+        sections.setdefault(section, {})[name] = "auto"
+    return base, sections
 
 
 def overlay(*layers: Mapping[str, Mapping[str, Any]]) -> Values:

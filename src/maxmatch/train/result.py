@@ -89,7 +89,7 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     if missing:
         found.append(f"no image of {', '.join(missing)} has a label: that class can't be learned")
     if isinstance(method, Consistency):
-        if set(split.unlabelled.tolist()) <= set(split.labelled.tolist()):
+        if np.isin(split.unlabelled, split.labelled).all():
             found.append("nothing is unlabelled: --method supervised would do")
         if method.over.name == "worst" and method.k == 1:
             found.append("the worst of one view is that view: MaxMatch with --k 1 is FixMatch")

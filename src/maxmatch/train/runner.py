@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -35,10 +36,12 @@ class Runner:
         self.progress, self.step = progress, step
         self._net, self._preprocessing, self._dtype = net, preprocessing, parameter.dtype
         device = parameter.device.type
-        self._precision = (lambda: torch.autocast(device, torch.bfloat16)) if bf16 else nullcontext
-        self._train, self._teach = (self._make_pass(module, compiled) for module in (net, average.net))
-        self._score = self._make_pass(net, compiled)
-        self.evaluate = self._make_evaluation(average.net, compiled)
+        precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
+        self._train, self._score, self._teach = (
+            self._make_pass(module, precision, compiled) for module in (net, net, average.net)
+        )
+        # The averaged net as it will be used: in the precision of its weights, whatever training runs in.
+        self.evaluate = self._make_pass(average.net, nullcontext, compiled)
 
     def net(self, *groups: Tensor) -> Sequence[Tensor]:
         return self._split(self._train, groups)
@@ -60,19 +63,12 @@ class Runner:
     def gather(self, value: Tensor) -> Tensor:
         return value
 
-    def _make_pass(self, net: nn.Module, compiled: bool) -> Pass:
+    def _make_pass(
+        self, net: nn.Module, precision: Callable[[], AbstractContextManager[object]], compiled: bool
+    ) -> Pass:
         def forward(images: Tensor) -> Tensor:
-            with self._precision():
+            with precision():
                 logits: Tensor = net(self.pixels(images) if images.dtype == torch.uint8 else images)
-            return logits
-
-        return torch.compile(forward, dynamic=False) if compiled else forward
-
-    def _make_evaluation(self, net: nn.Module, compiled: bool) -> Pass:
-        """The averaged net as it will be used: in the precision of its weights, whatever training runs in."""
-
-        def forward(images: Tensor) -> Tensor:
-            logits: Tensor = net(self.pixels(images))
             return logits
 
         return torch.compile(forward, dynamic=False) if compiled else forward

@@ -26,7 +26,8 @@ from maxmatch.train.runner import Runner
 
 Mode = Literal["eager", "compiled", "captured"]
 
-# A product and a sum fused into one rounding would move one pixel value in 300; this keeps them apart, at no cost.
+# A product and a sum fused into one rounding would move pixels by a grey level; this keeps them apart, so that compiled
+# views equal eager ones (tests/gpu).
 EXACT: dict[str, str | int | bool | Callable[..., object]] = {"emulate_precision_casts": True}
 
 
@@ -63,16 +64,16 @@ class Step:
         mode: Mode = "eager",
     ) -> None:
         device = next(net.parameters()).device
-        self.method, self.batches, self.draws, self.net, self.mode = method, batches, draws, net, mode
+        self.method, self.batches, self.draws, self.net = method, batches, draws, net
         self.rows = Rows(draws, device)
-        self.lr = self.rows.row["lr"]
+        row = self.rows.row
+        self.lr = row["lr"]
         self.state = method.state(classes, len(batches.pool))
         if self.state is not None:
             self.state.to(device)
         assert not isinstance(settings.ema_decay, str)  # settled by recipe.resolve
         self.average = Average(net, settings.ema_decay)
         bf16, compiled = settings.precision == "bf16", mode != "eager"
-        row = self.rows.row
         self.run = Runner(
             net, self.average, preprocessing, self.state, row["progress"], row["step"], bf16=bf16, compiled=compiled
         )
