@@ -22,7 +22,12 @@ class Preprocessing:
     def shape(self) -> tuple[int, int, int]:
         return self.channels, self.height, self.width
 
+    @property
+    def affine(self) -> tuple[float, float]:
+        """What a value is multiplied by, and what is then added."""
+        return 1 / (255 * self.std), -self.mean / self.std
+
     def __call__(self, images: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
         """uint8 (B, C, H, W) to floats of the same shape."""
-        scale = 1 / (255 * self.std)
-        return images.to(dtype).mul_(scale).sub_(self.mean / self.std)
+        scale, shift = self.affine
+        return images.to(dtype).mul_(scale).add_(shift)

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import scoring
+from maxmatch.nets.fused import Fused, can_fuse
 from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.nets.wide_resnet import WideResNet
 
 Pass = Callable[[Tensor], Tensor]
 
@@ -37,9 +39,9 @@ class Runner:
         self._net, self._preprocessing, self._dtype = net, preprocessing, parameter.dtype
         device = parameter.device.type
         precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
-        self._train, self._score, self._teach = (
-            self._make_pass(module, precision, compiled) for module in (net, net, average.net)
-        )
+        self.fused = bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device)
+        self._train, self._score = (self._make_pass(net, precision, compiled, self.fused) for _ in range(2))
+        self._teach = self._make_pass(average.net, precision, compiled)
         # The averaged net as it will be used: in the precision of its weights, whatever training runs in.
         self.evaluate = self._make_pass(average.net, nullcontext, compiled)
 
@@ -64,10 +66,18 @@ class Runner:
         return value
 
     def _make_pass(
-        self, net: nn.Module, precision: Callable[[], AbstractContextManager[object]], compiled: bool
+        self,
+        net: nn.Module,
+        precision: Callable[[], AbstractContextManager[object]],
+        compiled: bool,
+        fused: bool = False,
     ) -> Pass:
+        whole = Fused(net, self._preprocessing) if fused and isinstance(net, WideResNet) else None
+
         def forward(images: Tensor) -> Tensor:
             with precision():
+                if whole is not None and images.dtype == torch.uint8:
+                    return whole(images)
                 logits: Tensor = net(self.pixels(images) if images.dtype == torch.uint8 else images)
             return logits
 

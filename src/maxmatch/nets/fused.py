@@ -1,0 +1,215 @@
+"""A Wide ResNet pass in bf16 with BatchNorm and LeakyReLU fused into the convolutions, for Hopper GPUs.
+
+Between two convolutions of a pre-activation net lie statistics, a normalisation and an activation: as kernels of their
+own they cost as much as the convolutions. Here one kernel (convolution.cu) normalises while it loads, adds the residual
+and sums the next layer's statistics while it stores; the same kernel is the backward pass with respect to the input,
+and gradient.cu the one with respect to the weights, so that activated images are never in memory. What doesn't fit
+(stride 2, 128 channels or more) runs as the net itself has it. `nets.wide_resnet` is the truth: tests/nets and tests/gpu
+hold this file to it.
+
+Inside, images are channels-last (B, H, W, C); `sums` (blocks, 2, C) are each block's sums and sums of squares of them,
+and `moments` (2, C) their mean and one over their deviation.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from maxmatch.nets.batchnorm import BatchNorm
+from maxmatch.nets.kernels import CHANNELS, convolve, convolve_back, weight_gradient
+from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.nets.wide_resnet import SLOPE, Block, WideResNet
+
+STEM = 16  # input channels of the stem, filled up with zeros
+
+
+def can_fuse(net: nn.Module, shape: tuple[int, int, int], device: torch.device) -> bool:
+    """Whether `Fused` runs here for uint8 images of this shape."""
+    channels, height, width = shape
+    fits = isinstance(net, WideResNet) and not any(b.dropout for b in net.blocks if isinstance(b, Block))
+    if not fits or height != width or height % 8 or height > 64 or channels > 4 or device.type != "cuda":
+        return False
+    return torch.cuda.get_device_capability(device) == (9, 0) and hasattr(torch.cuda, "_compile_kernel")
+
+
+class Fused:
+    """`fused(images)`: logits of uint8 images in `train` or `score` mode, under the caller's autocast to bf16."""
+
+    def __init__(self, net: WideResNet, preprocessing: Preprocessing) -> None:
+        self.net = net
+        self.convolutions = [net.stem, *(m for m in net.blocks.modules() if isinstance(m, nn.Conv2d) and _fits(m))]
+        device = net.stem.weight.device
+        # From here to there: `index` takes all weights, one after the other and a zero, to what the kernels read.
+        self.index, self.index_back, start = [], [], 0
+        nothing = sum(conv.weight.numel() for conv in self.convolutions)
+        for conv in self.convolutions:
+            outputs, inputs, side, _ = conv.weight.shape
+            index = torch.arange(start, start + conv.weight.numel()).view(outputs, side, side, inputs).permute(0, 3, 1, 2)
+            start += conv.weight.numel()
+            back = index.flip(2, 3).transpose(0, 1)
+            more = STEM - inputs if conv is net.stem else 0
+            self.index.append(layout(functional.pad(index, (0, 0, 0, 0, 0, more), value=nothing)))
+            self.index_back.append(layout(back) if conv is not net.stem else back[:0])
+        self.shapes, self.shapes_back = ([i.shape for i in index] for index in (self.index, self.index_back))
+        self.all_index = torch.cat([i.flatten() for i in self.index]).to(device)
+        self.all_index_back = torch.cat([i.flatten() for i in self.index_back]).to(device)
+        self.pixels = [torch.full((1,), value, device=device) for value in preprocessing.affine]
+
+    def __call__(self, images: Tensor) -> Tensor:
+        packed, packed_back = self._pack()
+        self._seen: list[tuple[BatchNorm, Tensor, int]] = []
+        x, sums = _Stem.apply(images, self.net.stem.weight, packed[self.net.stem], *self.pixels)
+        for block in self.net.blocks:
+            assert isinstance(block, Block)
+            x, sums = self._block(block, x, sums, packed, packed_back)
+        self._update_running()
+        return self.net.forward_head(functional.leaky_relu(self.net.norm(_channels_first(x)), SLOPE))
+
+    def _block(
+        self, block: Block, x: Tensor, sums: Tensor | None, packed: Packed, packed_back: Packed
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `Block.forward`."""
+
+        def apply(norm: BatchNorm, conv: nn.Conv2d, x: Tensor, sums: Tensor, residual: Tensor | None) -> Any:
+            out, sums, moments = _Convolution.apply(
+                x, conv.weight, packed[conv], packed_back[conv], sums, norm.weight, norm.bias, residual, norm.eps
+            )
+            self._seen.append((norm, moments, x.numel() // x.shape[-1]))
+            return out, sums
+
+        if _fits(block.conv1) and (block.shortcut is not None or not block.activate_shortcut):
+            sums = _sums(x) if sums is None else sums
+            h, sums_h = apply(block.norm1, block.conv1, x, sums, None)
+            if block.activate_shortcut:
+                assert block.shortcut is not None
+                x, _ = apply(block.norm1, block.shortcut, x, sums, None)
+                self._seen.pop()
+            elif block.shortcut is not None:
+                x = _channels_last(block.shortcut(_channels_first(x)))
+        else:
+            y = functional.leaky_relu(block.norm1(_channels_first(x)), SLOPE)
+            h, sums_h = _channels_last(block.conv1(y)), None
+            if block.activate_shortcut:
+                x = _channels_last(y)
+            if block.shortcut is not None:
+                x = _channels_last(block.shortcut(_channels_first(x)))
+        if _fits(block.conv2):
+            x, sums = apply(block.norm2, block.conv2, h, _sums(h) if sums_h is None else sums_h, x)
+            return x, sums
+        y = functional.leaky_relu(block.norm2(_channels_first(h)), SLOPE)
+        return _channels_last(block.conv2(y)) + x, None
+
+    @torch.no_grad()
+    def _pack(self) -> tuple[Packed, Packed]:
+        """The weights as the kernels read them, forward and, where a gradient is wanted, backward."""
+        flat = [conv.weight.permute(0, 2, 3, 1).reshape(-1) for conv in self.convolutions]
+        weights = torch.cat([*flat, flat[0].new_zeros(1)]).to(torch.bfloat16)
+
+        def split(index: Tensor, shapes: list[torch.Size]) -> Packed:
+            parts = weights[index].split([shape.numel() for shape in shapes])
+            return {c: part.view(shape) for c, part, shape in zip(self.convolutions, parts, shapes, strict=True)}
+
+        return split(self.all_index, self.shapes), split(self.all_index_back, self.shapes_back)
+
+    @torch.no_grad()
+    def _update_running(self) -> None:
+        """Running statistics of the fused BatchNorms, as BatchNorm itself updates them."""
+        for norm, moments, count in self._seen:
+            if norm.mode == "train":
+                variance = moments[1] ** -2 - norm.eps
+                norm.running_mean.lerp_(moments[0].to(norm.running_mean.dtype), norm.momentum)
+                norm.running_var.lerp_((variance * (count / (count - 1))).to(norm.running_var.dtype), norm.momentum)
+        self._seen = []
+
+
+Packed = dict[nn.Conv2d, Tensor]
+
+
+def layout(weight: Tensor) -> Tensor:
+    """(O, I, k, k) weights in the order that convolution.cu reads: (taps, I / 8, O, 8).
+
+    Column 8 j + 2 q + e of a group of 32 is its channel 8 q + 2 j + e, so that thread q of four holds channels in a row.
+    """
+    outputs, inputs, side, _ = weight.shape
+    group = min(outputs, 32)
+    weight = weight.permute(2, 3, 1, 0).reshape(side * side, inputs // 8, 8, outputs // group, 4, group // 8, 2)
+    return weight.permute(0, 1, 3, 5, 4, 6, 2).reshape(side * side, inputs // 8, outputs, 8)
+
+
+def _fits(conv: nn.Conv2d) -> bool:
+    return conv.stride == (1, 1) and {conv.in_channels, conv.out_channels} <= set(CHANNELS)
+
+
+def _channels_first(x: Tensor) -> Tensor:
+    return x.permute(0, 3, 1, 2)
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.permute(0, 2, 3, 1).contiguous()
+
+
+@torch.no_grad()
+def _sums(x: Tensor) -> Tensor:
+    x = x if x.dtype == torch.float64 else x.float()
+    return torch.stack([x.sum((0, 1, 2)), x.square().sum((0, 1, 2))])[None]
+
+
+class _Stem(torch.autograd.Function):
+    """The first convolution, of uint8 images."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, images: Tensor, weight: Tensor, packed: Tensor, scale: Tensor, shift: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        out, sums, _ = convolve(images, packed, None, scale, shift, None, 0.0)
+        ctx.save_for_backward(images, scale, shift)
+        ctx.mark_non_differentiable(sums)
+        return out, sums
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        images, scale, shift = ctx.saved_tensors
+        found = weight_gradient(images, None, scale, shift, gradients[0].contiguous(), 9)
+        return None, _whole(found)[:, : images.shape[1]], None, None, None
+
+
+class _Convolution(torch.autograd.Function):
+    """conv(leaky(BatchNorm(x))) + residual, the sums of the result and the moments of x.
+
+    The gradient with respect to x is the whole one: that of the moments, which x determines, is in it.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, packed: Tensor, packed_back: Tensor, sums: Tensor, gamma: Tensor,
+        beta: Tensor, residual: Tensor | None, eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        out, sums, moments = convolve(x, packed, sums, gamma, beta, residual, eps)
+        ctx.save_for_backward(x, packed_back, moments, gamma, beta)
+        ctx.taps, ctx.residual = weight[0, 0].numel(), residual is not None
+        ctx.mark_non_differentiable(sums, moments)
+        return out, sums, moments
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, packed_back, moments, gamma, beta = ctx.saved_tensors
+        delta = gradients[0].contiguous()
+        found = _whole(weight_gradient(x, moments, gamma, beta, delta, ctx.taps))
+        ds, sums = convolve_back(delta, packed_back, moments, gamma, beta, x)
+        by_beta, product = sums.sum(0)  # of ds and of ds (x - mean)
+        mean, inverse = moments
+        count = x.numel() // x.shape[-1]
+        scale = gamma * inverse
+        dx = scale * (ds - by_beta / count - (x - mean) * (inverse.square() * product / count))
+        return (dx.to(x.dtype), found, None, None, None, inverse * product, by_beta, delta if ctx.residual else None, None)
+
+
+def _whole(shares: Tensor) -> Tensor:
+    """Each block's share (blocks, O, taps, I) to the gradient of (O, I, k, k) weights."""
+    total = shares.sum(0)
+    side = 3 if total.shape[1] == 9 else 1
+    return total.unflatten(1, (side, side)).permute(0, 3, 1, 2)

@@ -1,0 +1,213 @@
+"""The CUDA kernels of the fused pass as torch operators: compiled when first used, for the shapes they meet.
+
+`convolve`, `convolve_back` and `weight_gradient` are what tile.cuh, convolution.cu and gradient.cu do; their formulas
+stand there. torch compiles the sources itself (NVRTC): no compiler need be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from maxmatch.nets.wide_resnet import SLOPE
+
+CHANNELS = (16, 32, 64)
+SHARED_MEMORY = 226 << 10  # bytes that a block can have on a Hopper GPU
+UINT4 = 16  # bytes
+
+# Threads that multiply and threads that load, by what was fastest at 32 and 16 pixels (docs/speed.md).
+FORWARD = {"WORKERS": 384, "FILLERS": 256}
+BACKWARD = {16: {"WORKERS": 512, "FILLERS": 128}, 32: {"WORKERS": 512, "FILLERS": 128}, 64: {"WORKERS": 384, "FILLERS": 128}}
+
+
+class Launch(NamedTuple):
+    """The values that a kernel is compiled with, its blocks, and the bytes of shared memory of each."""
+
+    values: tuple[tuple[str, str | int], ...]
+    blocks: int
+    shared: int
+
+
+def convolve(
+    x: Tensor, packed: Tensor, before: Tensor | None, gamma: Tensor, beta: Tensor, other: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """conv(leaky(BatchNorm(x))) + other, its sums, and the moments of x; of uint8 images conv(gamma x + beta)."""
+    out, sums, moments = torch.ops.maxmatch.convolve(x, packed, before, gamma, beta, other, eps)
+    return out, sums, moments
+
+
+def convolve_back(
+    delta: Tensor, packed: Tensor, moments: Tensor, gamma: Tensor, beta: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    """conv(delta) leaky'(BatchNorm(x)), and the sums of that and of that times (x - mean)."""
+    out, sums = torch.ops.maxmatch.convolve_back(delta, packed, moments, gamma, beta, x)
+    return out, sums
+
+
+def weight_gradient(
+    x: Tensor, moments: Tensor | None, gamma: Tensor, beta: Tensor, delta: Tensor, taps: int
+) -> Tensor:
+    """(blocks, O, taps, I): each block's share of the gradient of the weights."""
+    found: Tensor = torch.ops.maxmatch.weight_gradient(x, moments, gamma, beta, delta, taps)
+    return found
+
+
+@torch.library.custom_op("maxmatch::convolve", mutates_args=(), device_types="cuda")
+def _convolve(
+    x: Tensor, packed: Tensor, before: Tensor | None, gamma: Tensor, beta: Tensor, other: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    launch = _launch_convolution(x, packed, ADD=int(other is not None), EPSILON=f"{eps!r}f")
+    out, sums, moments = _convolve_like(x, packed, before, gamma, beta, other, eps)
+    before = sums if before is None else before
+    arguments = [x, packed, before, gamma, beta, out if other is None else other, moments, out, sums]
+    _start("convolution", launch, [*arguments, len(x), len(before)])
+    return out, sums, moments
+
+
+@_convolve.register_fake
+def _convolve_like(
+    x: Tensor, packed: Tensor, before: Tensor | None, gamma: Tensor, beta: Tensor, other: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    return (*_empty_result(x, packed), x.new_empty(2, 8 * packed.shape[1], dtype=torch.float32))
+
+
+@torch.library.custom_op("maxmatch::convolve_back", mutates_args=(), device_types="cuda")
+def _convolve_back(
+    delta: Tensor, packed: Tensor, moments: Tensor, gamma: Tensor, beta: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    launch = _launch_convolution(delta, packed, BACK=1)
+    out, sums = _empty_result(delta, packed)
+    _start("convolution", launch, [delta, packed, sums, gamma, beta, x, moments, out, sums, len(x), 0])
+    return out, sums
+
+
+@_convolve_back.register_fake
+def _convolve_back_like(
+    delta: Tensor, packed: Tensor, moments: Tensor, gamma: Tensor, beta: Tensor, x: Tensor
+) -> tuple[Tensor, Tensor]:
+    return _empty_result(delta, packed)
+
+
+@torch.library.custom_op("maxmatch::weight_gradient", mutates_args=(), device_types="cuda")
+def _weight_gradient(
+    x: Tensor, moments: Tensor | None, gamma: Tensor, beta: Tensor, delta: Tensor, taps: int
+) -> Tensor:
+    launch = _launch_gradient(x, delta, taps)
+    out = _weight_gradient_like(x, moments, gamma, beta, delta, taps)
+    _start("gradient", launch, [x, gamma if moments is None else moments, gamma, beta, delta, out, len(x)])
+    return out
+
+
+@_weight_gradient.register_fake
+def _weight_gradient_like(
+    x: Tensor, moments: Tensor | None, gamma: Tensor, beta: Tensor, delta: Tensor, taps: int
+) -> Tensor:
+    blocks = _launch_gradient(x, delta, taps).blocks
+    return x.new_empty(blocks, delta.shape[3], taps, _inputs(x), dtype=torch.float32)
+
+
+def _empty_result(x: Tensor, packed: Tensor) -> tuple[Tensor, Tensor]:
+    side, outputs = x.shape[2], packed.shape[2]
+    out = x.new_empty(len(x), side, side, outputs, dtype=torch.bfloat16)
+    return out, x.new_empty(_launch_convolution(x, packed).blocks, 2, outputs, dtype=torch.float32)
+
+
+def _launch_convolution(x: Tensor, packed: Tensor, **values: str | int) -> Launch:
+    taps, chunks, outputs, _ = packed.shape
+    side, back = x.shape[2], bool(values.get("BACK"))
+    extra = UINT4 * taps * chunks * outputs + 4 * max(5 * 8 * chunks, 3 * outputs)
+    rows = _rows(side, lambda rows: 2 * UINT4 * chunks * _plane(rows, side, taps) + extra)
+    tile = _tile(x, 8 * chunks, outputs, taps, rows)
+    tile |= {"NORM": int(not back and not tile["IMAGES"]), "ADD": 0, "BACK": 0, "EPSILON": "0.f"}
+    tile |= (BACKWARD[outputs] if back else FORWARD) | values
+    return Launch(tuple(tile.items()), _blocks(x, rows), 2 * UINT4 * chunks * _plane(rows, side, taps) + extra)
+
+
+def _launch_gradient(x: Tensor, delta: Tensor, taps: int) -> Launch:
+    inputs, outputs, side = _inputs(x), delta.shape[3], x.shape[2]
+    near, deep, wide = min(taps, 3), max(1, inputs // 32), min(outputs // 8, 4)
+    warps = inputs // 16 // deep * (outputs // 8 // wide) * (taps // near)
+    splits = max(1, 12 // warps)
+
+    def shared(rows: int) -> int:
+        positions = -(-(rows * (side + 1) - 1) // 16) * 16
+        band = inputs // 8 * _plane(rows, side, taps) + outputs // 8 * _padded(positions)
+        return max(2 * UINT4 * band + 4 * 3 * inputs, 4 * taps * inputs * outputs * (splits > 1))
+
+    rows = min(_rows(side, shared), 8)
+    tile = _tile(x, inputs, outputs, taps, rows)
+    tile |= {"NORM": int(not tile["IMAGES"])}
+    tile |= {"WORKERS": 32 * warps * splits, "FILLERS": 256 if deep == 1 else 128}
+    tile |= {"NEAR": near, "IN": deep, "OUT": wide, "SPLITS": splits}
+    return Launch(tuple(tile.items()), _blocks(x, rows), shared(rows))
+
+
+def _tile(x: Tensor, inputs: int, outputs: int, taps: int, rows: int) -> dict[str, str | int]:
+    images = x.shape[1] if x.dtype == torch.uint8 else 0
+    sizes = {"SIDE": x.shape[2], "CIN": inputs, "COUT": outputs, "TAPS": taps, "ROWS": rows, "IMAGES": images}
+    return {**sizes, "SLOPE": f"{SLOPE}f", "RESIDENT": 1, "AT_ONCE": 8}
+
+
+def _inputs(x: Tensor) -> int:
+    return 16 if x.dtype == torch.uint8 else x.shape[3]
+
+
+def _plane(rows: int, side: int, taps: int) -> int:
+    halo = taps == 9
+    return _padded((rows + 2 * halo) * (side + 1) + 1)
+
+
+def _padded(pixels: int) -> int:
+    return (pixels + 5) // 8 * 8 + 2
+
+
+def _rows(side: int, shared: Callable[[int], int]) -> int:
+    """The most rows of an image that fit into shared memory at a time."""
+    return next(r for r in (side, side // 2, side // 4, side // 8) if side % r == 0 and shared(r) <= SHARED_MEMORY)
+
+
+def _blocks(x: Tensor, rows: int) -> int:
+    return min(len(x) * (x.shape[2] // rows), _multiprocessors(x.device))
+
+
+@cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 2
+
+
+@cache
+def _kernel(name: str, launch: Launch) -> Any:
+    values = dict(launch.values)
+    folder = Path(__file__).parent
+    source = "".join(f"#define {key} {value}\n" for key, value in values.items()) + (folder / "tile.cuh").read_text()
+    if name == "convolution":
+        source += _instruction(int(values["COUT"]))
+    kernel = torch.cuda._compile_kernel(source + (folder / f"{name}.cu").read_text(), name, compute_capability="90a")  # type: ignore[attr-defined]
+    kernel.set_shared_memory_config(launch.shared)
+    return kernel
+
+
+def _instruction(columns: int) -> str:
+    """wgmma(d, a, b, more): d = a b, plus d where `more`, of 64 rows and 16 summands; d has columns / 2 registers."""
+    count = columns // 2
+    registers = ", ".join(f"%{i}" for i in range(count))
+    held = ", ".join(f'"+f"(d[{i}])' for i in range(count))
+    return f"""
+__device__ __forceinline__ void wgmma(float (&d)[{count}], u64 a, u64 b, int more) {{
+    asm volatile("{{ .reg .pred p; setp.ne.b32 p, %{count + 2}, 0; "
+                 "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.bf16.bf16 {{{registers}}}, "
+                 "%{count}, %{count + 1}, p, 1, 1, 0, 0; }}" : {held} : "l"(a), "l"(b), "r"(more));
+}}
+"""
+
+
+def _start(name: str, launch: Launch, arguments: list[Any]) -> None:
+    assert all(t.is_contiguous() for t in arguments if isinstance(t, Tensor))
+    values = dict(launch.values)
+    threads = int(values["WORKERS"]) + int(values["FILLERS"])
+    _kernel(name, launch)(grid=(launch.blocks, 1, 1), block=(threads, 1, 1), args=arguments, shared_mem=launch.shared)
