@@ -319,8 +319,12 @@ def bench(
     step: Annotated[str, typer.Option("--step", help="auto, eager, compiled or captured.")] = "auto",
     k: Annotated[str, typer.Option("--k", help="Which K, with commas.")] = "1,3,5,7",
     strategy: Annotated[str, typer.Option("--strategy", help="joint, select or both.")] = "joint,select",
-    batch: Annotated[int | None, typer.Option("--batch", help="Labelled images a step, if others.", min=1)] = None,
-    repeats: Annotated[int | None, typer.Option("--repeats", help="Timed steps for each row.", min=1)] = None,
+    batch: Annotated[
+        int | None, typer.Option("--batch", help="Labelled images a step. Default: by net and device.", min=1)
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", help="Timed steps for each row. Default: by net.", min=1)
+    ] = None,
     parts: Annotated[bool, typer.Option("--parts/--no-parts", help="The paper's four parts of a step.")] = True,
     inference: Annotated[bool, typer.Option("--inference/--no-inference", help="Images/s of prediction.")] = True,
     out: Annotated[Path | None, typer.Option("--out", help="Also keep all as JSON here, row by row.")] = None,

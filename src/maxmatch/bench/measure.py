@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from maxmatch.augment.views import Strong
-from maxmatch.bench.clock import as_run, failure, release, times, typical, wait, warm_up, with_peak
+from maxmatch.bench.clock import as_run, failure, release, times, typical, warm_up, with_peak
 from maxmatch.bench.wanted import FIXMATCH, Setting, Variant, Wanted
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import make_split
@@ -173,7 +173,6 @@ class Trial:
         run = as_run(work, self.mode)
         warm_up(run, self.device)
         raw = self.raw[name] = times(run, self.device, self.setting.repeats)
-        wait(self.device)
         return typical(raw, self.device)
 
 

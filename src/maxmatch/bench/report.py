@@ -20,7 +20,8 @@ COLUMNS = {
     "step": "ms/step", "steps_per_second": "steps/s", "images_per_second": "images/s", "memory_gib": "GiB",
     "tflops_per_second": "TFLOP/s", "ratio": "x FixMatch", "ratio_to_fastest": "x fastest",
 }  # fmt: skip
-CAPTION = "images: labelled ones, weak and strong views; x FixMatch: its joint row, x fastest: the faster of its rows"
+CAPTION = "images: labelled ones, weak and strong views; x FixMatch: to its joint row, x fastest: to its faster row"
+GIB = {"cuda": "what torch reserved on the GPU, a graph's pool included", "cpu": "the whole process, Python included"}
 
 
 def record(wanted: Wanted, device: torch.device) -> dict[str, Any]:
@@ -51,7 +52,8 @@ def page(found: dict[str, Any]) -> list[str | Table]:
     """A record to be read, net by net: lines, and tables narrow enough for a terminal of 80 columns."""
     made: list[str | Table] = []
     for name, net in found["nets"].items():
-        made += [_title(name, net, found), _rows(net), CAPTION, ""]
+        made += [_title(name, net, found), _rows(net), CAPTION]
+        made += [f"GiB: {GIB.get(found['device']['type'], 'not known here')}", ""]
         if net["parts"]:
             made += [f"{name}: the paper's parts of a step", _parts(net)]
             made += [f"{name}: the paper's formula beside the measured step, ms", _formula(net)]

@@ -37,7 +37,7 @@ SETTINGS = {
     "resnet50": Setting("resnet50", side=224, classes=1000, batch=64, ratio=5, predict=128, repeats=16),
 }
 ON_CPU = {
-    "wrn-28-2": replace(SETTINGS["wrn-28-2"], batch=8, predict=64, repeats=5, small=True),
+    "wrn-28-2": replace(SETTINGS["wrn-28-2"], batch=8, predict=64, repeats=3, small=True),
     "wrn-28-8": replace(SETTINGS["wrn-28-8"], batch=2, predict=16, repeats=3, small=True),
     "resnet50": replace(SETTINGS["resnet50"], batch=1, predict=4, repeats=3, small=True),
 }
