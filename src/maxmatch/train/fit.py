@@ -63,7 +63,7 @@ def fit(
             return finished
     else:
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
-    with torch.random.fork_rng(), _torch_settings(recipe), one_line_errors(recipe, folder):
+    with torch.random.fork_rng(), torch_settings(recipe), one_line_errors(recipe, folder):
         training = go_on(recipe, folder, data, quiet) if resume else begin(recipe, folder, data, force, quiet)
         with alone_in(folder):
             return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()])
@@ -171,7 +171,7 @@ def _take_weights(training: Training, path: Path) -> None:
 
 
 @contextmanager
-def _torch_settings(recipe: Recipe) -> Iterator[None]:
+def torch_settings(recipe: Recipe) -> Iterator[None]:
     """torch as the run wants it; afterwards the caller has it as it was."""
     threads, cudnn = torch.get_num_threads(), torch.backends.cudnn
     held = (cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled())
