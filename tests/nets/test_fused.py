@@ -15,6 +15,7 @@ from torch.nn import functional
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.fused import Fused, can_fuse, layout
+from maxmatch.nets.kernels import side_of
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.nets.wide_resnet import SLOPE
 
@@ -36,7 +37,16 @@ def unpack(packed):
 def normed(x, moments, gamma, beta):
     if x.dtype == torch.uint8:
         return x.double() * gamma + beta
-    return ((x.double() - moments[0]) * moments[1] * gamma + beta).permute(0, 3, 1, 2)
+    return images((x.double() - moments[0]) * moments[1] * gamma + beta)
+
+
+def images(x):
+    """(B, H W, C) to (B, C, H, W)."""
+    return x.transpose(1, 2).unflatten(2, (side_of(x), side_of(x)))
+
+
+def pixels(x):
+    return x.flatten(2).transpose(1, 2).contiguous()
 
 
 def convolve(x, packed, before, gamma, beta, other, eps):
@@ -47,17 +57,17 @@ def convolve(x, packed, before, gamma, beta, other, eps):
     y = normed(x, moments, gamma, beta)
     y = y if before is None else functional.leaky_relu(y, SLOPE)
     weight = unpack(packed).double()[:, : y.shape[1]]
-    out = functional.conv2d(y, weight, padding=weight.shape[-1] // 2).permute(0, 2, 3, 1)
-    out = (out if other is None else out + other).contiguous()
-    sums = torch.stack([out.sum((0, 1, 2)), out.square().sum((0, 1, 2))])[None]
+    out = pixels(functional.conv2d(y, weight, padding=weight.shape[-1] // 2))
+    out = out if other is None else out + other
+    sums = torch.stack([out.sum((0, 1)), out.square().sum((0, 1))])[None]
     return out, sums, torch.zeros(2, 16) if moments is None else moments
 
 
 def convolve_back(delta, packed, moments, gamma, beta, x):
     weight = unpack(packed).double()
-    out = functional.conv2d(delta.double().permute(0, 3, 1, 2), weight, padding=weight.shape[-1] // 2)
-    out = (out * torch.where(normed(x, moments, gamma, beta) > 0, 1.0, SLOPE)).permute(0, 2, 3, 1).contiguous()
-    return out, torch.stack([out.sum((0, 1, 2)), (out * (x - moments[0])).sum((0, 1, 2))])[None]
+    out = functional.conv2d(images(delta.double()), weight, padding=weight.shape[-1] // 2)
+    out = pixels(out * torch.where(normed(x, moments, gamma, beta) > 0, 1.0, SLOPE))
+    return out, torch.stack([out.sum((0, 1)), (out * (x - moments[0])).sum((0, 1))])[None]
 
 
 def weight_gradient(x, moments, gamma, beta, delta, taps):
@@ -65,7 +75,7 @@ def weight_gradient(x, moments, gamma, beta, delta, taps):
     y = y if moments is None else functional.leaky_relu(y, SLOPE)
     side = 3 if taps == 9 else 1
     weight = torch.zeros(delta.shape[-1], y.shape[1], side, side, dtype=torch.float64)
-    found = torch.func.grad(lambda w: (functional.conv2d(y, w, padding=side // 2) * delta.permute(0, 3, 1, 2)).sum())
+    found = torch.func.grad(lambda w: (functional.conv2d(y, w, padding=side // 2) * images(delta)).sum())
     return found(weight).flatten(2).transpose(1, 2)[None].contiguous()
 
 
@@ -89,19 +99,19 @@ def rounded(net):
     return net.double()
 
 
-@pytest.mark.parametrize("name, side", [("wrn-10-2", 16), ("wrn-16-1", 8), ("wrn-10-4", 8)])
+@pytest.mark.parametrize(("name", "side"), [("wrn-10-2", 16), ("wrn-16-1", 8), ("wrn-10-4", 8)])
 @pytest.mark.parametrize("mode", ["train", "score"])
 def test_the_fused_pass_is_the_net(name, side, mode):
     torch.manual_seed(0)
     plain = rounded(make_net(name, classes=7, channels=3))
     fused = copy.deepcopy(plain)
-    images = torch.randint(0, 256, (6, 3, side, side), dtype=torch.uint8)
+    given = torch.randint(0, 256, (6, 3, side, side), dtype=torch.uint8)
     preprocessing = Preprocessing(3, side, side)
     weights = torch.randn(6, 7, dtype=torch.float64)
     for net in (plain, fused):
         set_mode(net, mode)
-    wanted = plain(preprocessing(images, torch.float64))
-    found = Fused(fused, preprocessing)(images)
+    wanted = plain(preprocessing(given, torch.float64))
+    found = Fused(fused, preprocessing)(given)
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
     (wanted * weights).sum().backward()
     (found * weights).sum().backward()

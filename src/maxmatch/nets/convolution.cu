@@ -5,10 +5,11 @@
 // Backward:  out = conv(x) * leaky'(BatchNorm(other)), and the sums of out and out * (other - mean) that the BatchNorm's
 //            own backward needs; `weights` are those of the transposed convolution, `moments` those of `other`.
 //
-// The host sets what tile.cuh names, RESIDENT (blocks of a multiprocessor) and the switches ADD and BACK, EPSILON, and
-// writes wgmma(), whose register list depends on COUT. A block keeps the weights and takes bands in turn.
+// The host sets what tile.cuh names, the switches ADD and BACK, and EPSILON, and writes wgmma(), whose register list
+// depends on COUT. A block keeps the weights and takes bands in turn; two blocks to a multiprocessor, so that one loads
+// while the other multiplies.
 
-constexpr int GROUPS = WORKERS / 128;
+constexpr int GROUPS = THREADS / 128;  // of threads that multiply 64 positions together
 constexpr int TILES = (POSITIONS + 63) / 64;
 constexpr int GROUP = COUT < 32 ? COUT : 32;  // four neighbouring threads hold GROUP channels of a pixel,
 constexpr int PIECE = GROUP / 4;              // PIECE in a row each: the host ordered the columns of the weights so
@@ -67,8 +68,8 @@ convolution(const void* __restrict__ x, const uint4* __restrict__ weights, const
             const float* __restrict__ gamma, const float* __restrict__ beta, const u16* __restrict__ other,
             float* __restrict__ moments, u16* __restrict__ out, float* __restrict__ sums, int images, int blocks) {
     extern __shared__ uint4 shared[];
-    uint4* planes = shared;  // two bands
-    uint4* taps = planes + 2 * CHUNKS * PLANE;
+    uint4* planes = shared;
+    uint4* taps = planes + CHUNKS * PLANE;
     float* factors = (float*)(taps + TAPS * CHUNKS * COUT);  // scale, shift, mean
     const int tid = threadIdx.x, lane = tid % 32;
     for (int i = tid; i < TAPS * CHUNKS * COUT; i += THREADS) taps[i] = weights[i];
@@ -79,30 +80,18 @@ convolution(const void* __restrict__ x, const uint4* __restrict__ weights, const
     }
     if (BACK) set_factors<COUT>(factors, moments, gamma, beta);
     __syncthreads();
-    for (int i = tid; i < 2 * CHUNKS * PLANE; i += THREADS) planes[i] = make_uint4(0, 0, 0, 0);
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    __syncthreads();
-
-    if (tid >= WORKERS) {
-        const Norm by = norm_of(tid - WORKERS, factors, gamma, beta);
-        for (int band = blockIdx.x, turn = 0; band < images * BANDS; band += gridDim.x, ++turn) {
-            if (turn > 1) wait_for(empty(turn));
-            fill_input(planes + turn % 2 * CHUNKS * PLANE, x, tid - WORKERS, band, by);
-            asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-            arrive_at(full(turn));
-        }
-        __syncthreads();
-        __syncthreads();
-        return;
-    }
-    const int quarter = lane % 4, row_in_tile = (tid / 32) % 4 * 16 + lane / 4;
+    for (int i = tid; i < CHUNKS * PLANE; i += THREADS) planes[i] = make_uint4(0, 0, 0, 0);
+    const Norm by = norm_of(tid, factors, gamma, beta);
+    const int row_in_tile = tid / 32 % 4 * 16 + lane / 4;
+    const u64 plane_matrix = describe(planes, PLANE), tap_matrix = describe(taps, COUT);
     float sum[HELD] = {}, product[HELD] = {};
-    const u64 tap_matrix = describe(taps, COUT);
-    for (int band = blockIdx.x, turn = 0; band < images * BANDS; band += gridDim.x, ++turn) {
+    for (int band = blockIdx.x; band < images * BANDS; band += gridDim.x) {
         const int image = band / BANDS, top = band % BANDS * ROWS;
-        const u64 plane_matrix = describe(planes + turn % 2 * CHUNKS * PLANE, PLANE);
-        wait_for(full(turn));
-        for (int tile = (tid / 128 + turn) % GROUPS; tile < TILES; tile += GROUPS) {
+        __syncthreads();  // nobody reads the last band any more
+        fill_input(planes, x, tid, band, by);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        __syncthreads();
+        for (int tile = tid / 128; tile < TILES; tile += GROUPS) {
             float d[COUT / 2];
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
@@ -120,7 +109,7 @@ convolution(const void* __restrict__ x, const uint4* __restrict__ weights, const
             for (int h = 0; h < 2; ++h) {
                 int position = tile * 64 + row_in_tile + 8 * h, row = position / PITCH, column = position % PITCH;
                 inside[h] = column < SIDE && row < ROWS;
-                place[h] = ((u64)image * SIDE * SIDE + (top + row) * SIDE + column) * COUT + quarter * PIECE;
+                place[h] = ((u64)image * SIDE * SIDE + (top + row) * SIDE + column) * COUT + lane % 4 * PIECE;
                 if (ADD || BACK)
 #pragma unroll
                     for (int p = 0; p < PIECES; ++p)
@@ -135,27 +124,27 @@ convolution(const void* __restrict__ x, const uint4* __restrict__ weights, const
                     Piece made;
 #pragma unroll
                     for (int j = 0; j < PIECE / 2; ++j) {
-                        const int at = (p * (GROUP / 8) + j) * 4 + 2 * h, channel = p * GROUP + quarter * PIECE + 2 * j;
-                        float one = d[at], two = d[at + 1];
-                        float with_one = ADD || BACK ? low(beside[h][p].v[j]) : 0.f;
-                        float with_two = ADD || BACK ? high(beside[h][p].v[j]) : 0.f;
-                        if (ADD) one += with_one, two += with_two;
+                        const int at = (p * (GROUP / 8) + j) * 4 + 2 * h, held = p * PIECE + 2 * j;
+                        float2 value = make_float2(d[at], d[at + 1]), with = make_float2(0, 0);
+                        if (ADD || BACK) with = make_float2(low(beside[h][p].v[j]), high(beside[h][p].v[j]));
+                        if (ADD) value.x += with.x, value.y += with.y;
                         if (BACK) {
-                            if (fmaf(with_one, factors[channel], factors[COUT + channel]) <= 0) one *= SLOPE;
-                            if (fmaf(with_two, factors[channel + 1], factors[COUT + channel + 1]) <= 0) two *= SLOPE;
+                            const float* channel = factors + p * GROUP + lane % 4 * PIECE + 2 * j;
+                            const float2 scale = *(float2*)channel, shift = *(float2*)(channel + COUT), mean = *(float2*)(channel + 2 * COUT);
+                            if (fmaf(with.x, scale.x, shift.x) <= 0) value.x *= SLOPE;
+                            if (fmaf(with.y, scale.y, shift.y) <= 0) value.y *= SLOPE;
+                            with.x -= mean.x, with.y -= mean.y;
                         }
-                        made.v[j] = pack(one, two);
-                        one = low(made.v[j]), two = high(made.v[j]);
-                        sum[p * PIECE + 2 * j] += one;
-                        sum[p * PIECE + 2 * j + 1] += two;
-                        product[p * PIECE + 2 * j] += one * (BACK ? with_one - factors[2 * COUT + channel] : one);
-                        product[p * PIECE + 2 * j + 1] += two * (BACK ? with_two - factors[2 * COUT + channel + 1] : two);
+                        made.v[j] = pack(value.x, value.y);
+                        value = make_float2(low(made.v[j]), high(made.v[j]));  // what is stored is what is summed
+                        sum[held] += value.x, sum[held + 1] += value.y;
+                        product[held] += value.x * (BACK ? with.x : value.x);
+                        product[held + 1] += value.y * (BACK ? with.y : value.y);
                     }
                     store_piece(out + place[h] + p * GROUP, made);
                 }
             }
         }
-        arrive_at(empty(turn));
     }
     // One row of sums for each block, added in a fixed order: the same bits every time.
     __syncthreads();
@@ -167,16 +156,16 @@ convolution(const void* __restrict__ x, const uint4* __restrict__ weights, const
             sum[i] += __shfl_xor_sync(~0u, sum[i], far);
             product[i] += __shfl_xor_sync(~0u, product[i], far);
         }
-        int channel = i / PIECE * GROUP + quarter * PIECE + i % PIECE;
+        int channel = i / PIECE * GROUP + lane % 4 * PIECE + i % PIECE;
         if (lane < 4) {
             rows[tid / 32 * 2 * COUT + channel] = sum[i];
             rows[(tid / 32 * 2 + 1) * COUT + channel] = product[i];
         }
     }
     __syncthreads();
-    for (int i = tid; i < 2 * COUT; i += WORKERS) {
+    for (int i = tid; i < 2 * COUT; i += THREADS) {
         float total = 0;
-        for (int warp = 0; warp < WORKERS / 32; ++warp) total += rows[warp * 2 * COUT + i];
+        for (int warp = 0; warp < THREADS / 32; ++warp) total += rows[warp * 2 * COUT + i];
         sums[blockIdx.x * 2 * COUT + i] = total;
     }
 }

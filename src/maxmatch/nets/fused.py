@@ -4,11 +4,12 @@ Between two convolutions of a pre-activation net lie statistics, a normalisation
 own they cost as much as the convolutions. Here one kernel (convolution.cu) normalises while it loads, adds the residual
 and sums the next layer's statistics while it stores; the same kernel is the backward pass with respect to the input,
 and gradient.cu the one with respect to the weights, so that activated images are never in memory. What doesn't fit
-(stride 2, 128 channels or more) runs as the net itself has it. `nets.wide_resnet` is the truth: tests/nets and tests/gpu
-hold this file to it.
+(stride 2, 128 channels or more) runs as the net itself has it. `nets.wide_resnet` is the truth: tests/nets and
+tests/gpu hold this file to it.
 
-Inside, images are channels-last (B, H, W, C); `sums` (blocks, 2, C) are each block's sums and sums of squares of them,
-and `moments` (2, C) their mean and one over their deviation.
+Inside, images are (B, H W, C), pixel after pixel (with four dimensions inductor would turn and copy them); `sums`
+(blocks, 2, C) are each block's sums and sums of squares of them, and `moments` (2, C) their mean and one over their
+deviation.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from maxmatch.nets.batchnorm import BatchNorm
-from maxmatch.nets.kernels import CHANNELS, convolve, convolve_back, weight_gradient
+from maxmatch.nets.kernels import CHANNELS, convolve, convolve_back, side_of, weight_gradient
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.nets.wide_resnet import SLOPE, Block, WideResNet
 
@@ -36,6 +37,9 @@ def can_fuse(net: nn.Module, shape: tuple[int, int, int], device: torch.device) 
     return torch.cuda.get_device_capability(device) == (9, 0) and hasattr(torch.cuda, "_compile_kernel")
 
 
+Seen = tuple[BatchNorm, Tensor, int]  # with the moments of what it normalised, and how many pixels that was
+
+
 class Fused:
     """`fused(images)`: logits of uint8 images in `train` or `score` mode, under the caller's autocast to bf16."""
 
@@ -43,42 +47,57 @@ class Fused:
         self.net = net
         self.convolutions = [net.stem, *(m for m in net.blocks.modules() if isinstance(m, nn.Conv2d) and _fits(m))]
         device = net.stem.weight.device
-        # From here to there: `index` takes all weights, one after the other and a zero, to what the kernels read.
-        self.index, self.index_back, start = [], [], 0
+        # `index` takes all weights, one after the other and a zero, to what the kernels read: forward, then backward.
+        shapes: list[torch.Size] = []
+        index: list[Tensor] = []
         nothing = sum(conv.weight.numel() for conv in self.convolutions)
+        start = 0
         for conv in self.convolutions:
             outputs, inputs, side, _ = conv.weight.shape
-            index = torch.arange(start, start + conv.weight.numel()).view(outputs, side, side, inputs).permute(0, 3, 1, 2)
+            here = (
+                torch.arange(start, start + conv.weight.numel()).view(outputs, side, side, inputs).permute(0, 3, 1, 2)
+            )
             start += conv.weight.numel()
-            back = index.flip(2, 3).transpose(0, 1)
             more = STEM - inputs if conv is net.stem else 0
-            self.index.append(layout(functional.pad(index, (0, 0, 0, 0, 0, more), value=nothing)))
-            self.index_back.append(layout(back) if conv is not net.stem else back[:0])
-        self.shapes, self.shapes_back = ([i.shape for i in index] for index in (self.index, self.index_back))
-        self.all_index = torch.cat([i.flatten() for i in self.index]).to(device)
-        self.all_index_back = torch.cat([i.flatten() for i in self.index_back]).to(device)
+            forward = layout(functional.pad(here, (0, 0, 0, 0, 0, more), value=nothing))
+            back = layout(here.flip(2, 3).transpose(0, 1)) if conv is not net.stem else here[:0]
+            shapes += [forward.shape, back.shape]
+            index += [forward.flatten(), back.flatten()]
+        self._index = torch.cat(index).to(device)
+        self._weights = torch.zeros(nothing + 1, dtype=net.stem.weight.dtype, device=device)
+        self._packed = torch.empty(len(self._index), dtype=torch.bfloat16, device=device)
+        parts = torch.split(self._packed, [shape.numel() for shape in shapes])
+        pairs = zip(parts[::2], parts[1::2], shapes[::2], shapes[1::2], strict=True)
+        self.packed = {c: (f.view(sf), b.view(sb)) for c, (f, b, sf, sb) in zip(self.convolutions, pairs, strict=True)}
         self.pixels = [torch.full((1,), value, device=device) for value in preprocessing.affine]
+        self.refresh()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Take in the net's weights as they are now; once a step, before its passes."""
+        sizes = [conv.weight.numel() for conv in self.convolutions]
+        flat = [conv.weight.permute(0, 2, 3, 1) for conv in self.convolutions]
+        parts = torch.split(self._weights[:-1], sizes)
+        torch._foreach_copy_([part.view(w.shape) for part, w in zip(parts, flat, strict=True)], flat)
+        self._packed.copy_(self._weights[self._index])
 
     def __call__(self, images: Tensor) -> Tensor:
-        packed, packed_back = self._pack()
-        self._seen: list[tuple[BatchNorm, Tensor, int]] = []
-        x, sums = _Stem.apply(images, self.net.stem.weight, packed[self.net.stem], *self.pixels)
+        seen: list[Seen] = []
+        x, sums = _Stem.apply(images, self.net.stem.weight, self.packed[self.net.stem][0], *self.pixels)
         for block in self.net.blocks:
             assert isinstance(block, Block)
-            x, sums = self._block(block, x, sums, packed, packed_back)
-        self._update_running()
+            x, sums = self._block(block, x, sums, seen)
+        _update_running(seen)
         return self.net.forward_head(functional.leaky_relu(self.net.norm(_channels_first(x)), SLOPE))
 
-    def _block(
-        self, block: Block, x: Tensor, sums: Tensor | None, packed: Packed, packed_back: Packed
-    ) -> tuple[Tensor, Tensor | None]:
+    def _block(self, block: Block, x: Tensor, sums: Tensor | None, seen: list[Seen]) -> tuple[Tensor, Tensor | None]:
         """As `Block.forward`."""
 
         def apply(norm: BatchNorm, conv: nn.Conv2d, x: Tensor, sums: Tensor, residual: Tensor | None) -> Any:
             out, sums, moments = _Convolution.apply(
-                x, conv.weight, packed[conv], packed_back[conv], sums, norm.weight, norm.bias, residual, norm.eps
+                x, conv.weight, *self.packed[conv], sums, norm.weight, norm.bias, residual, norm.eps
             )
-            self._seen.append((norm, moments, x.numel() // x.shape[-1]))
+            seen.append((norm, moments, x.numel() // x.shape[-1]))
             return out, sums
 
         if _fits(block.conv1) and (block.shortcut is not None or not block.activate_shortcut):
@@ -87,7 +106,7 @@ class Fused:
             if block.activate_shortcut:
                 assert block.shortcut is not None
                 x, _ = apply(block.norm1, block.shortcut, x, sums, None)
-                self._seen.pop()
+                seen.pop()  # the same BatchNorm again
             elif block.shortcut is not None:
                 x = _channels_last(block.shortcut(_channels_first(x)))
         else:
@@ -103,36 +122,11 @@ class Fused:
         y = functional.leaky_relu(block.norm2(_channels_first(h)), SLOPE)
         return _channels_last(block.conv2(y)) + x, None
 
-    @torch.no_grad()
-    def _pack(self) -> tuple[Packed, Packed]:
-        """The weights as the kernels read them, forward and, where a gradient is wanted, backward."""
-        flat = [conv.weight.permute(0, 2, 3, 1).reshape(-1) for conv in self.convolutions]
-        weights = torch.cat([*flat, flat[0].new_zeros(1)]).to(torch.bfloat16)
-
-        def split(index: Tensor, shapes: list[torch.Size]) -> Packed:
-            parts = weights[index].split([shape.numel() for shape in shapes])
-            return {c: part.view(shape) for c, part, shape in zip(self.convolutions, parts, shapes, strict=True)}
-
-        return split(self.all_index, self.shapes), split(self.all_index_back, self.shapes_back)
-
-    @torch.no_grad()
-    def _update_running(self) -> None:
-        """Running statistics of the fused BatchNorms, as BatchNorm itself updates them."""
-        for norm, moments, count in self._seen:
-            if norm.mode == "train":
-                variance = moments[1] ** -2 - norm.eps
-                norm.running_mean.lerp_(moments[0].to(norm.running_mean.dtype), norm.momentum)
-                norm.running_var.lerp_((variance * (count / (count - 1))).to(norm.running_var.dtype), norm.momentum)
-        self._seen = []
-
-
-Packed = dict[nn.Conv2d, Tensor]
-
 
 def layout(weight: Tensor) -> Tensor:
     """(O, I, k, k) weights in the order that convolution.cu reads: (taps, I / 8, O, 8).
 
-    Column 8 j + 2 q + e of a group of 32 is its channel 8 q + 2 j + e, so that thread q of four holds channels in a row.
+    Column 8 j + 2 q + e of a group of 32 is its channel 8 q + 2 j + e: thread q of four holds channels in a row.
     """
     outputs, inputs, side, _ = weight.shape
     group = min(outputs, 32)
@@ -145,17 +139,28 @@ def _fits(conv: nn.Conv2d) -> bool:
 
 
 def _channels_first(x: Tensor) -> Tensor:
-    return x.permute(0, 3, 1, 2)
+    side = side_of(x)
+    return x.view(len(x), side, side, -1).permute(0, 3, 1, 2)
 
 
 def _channels_last(x: Tensor) -> Tensor:
-    return x.permute(0, 2, 3, 1).contiguous()
+    return x.permute(0, 2, 3, 1).flatten(1, 2).contiguous()
 
 
 @torch.no_grad()
 def _sums(x: Tensor) -> Tensor:
     x = x if x.dtype == torch.float64 else x.float()
-    return torch.stack([x.sum((0, 1, 2)), x.square().sum((0, 1, 2))])[None]
+    return torch.stack([x.sum((0, 1)), x.square().sum((0, 1))])[None]
+
+
+@torch.no_grad()
+def _update_running(seen: list[Seen]) -> None:
+    """Running statistics, as BatchNorm itself updates them."""
+    for norm, (mean, inverse), count in seen:
+        if norm.mode == "train":
+            variance = (inverse**-2 - norm.eps) * (count / (count - 1))
+            norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), norm.momentum)
+            norm.running_var.lerp_(variance.to(norm.running_var.dtype), norm.momentum)
 
 
 class _Stem(torch.autograd.Function):
@@ -171,7 +176,7 @@ class _Stem(torch.autograd.Function):
         return out, sums
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         images, scale, shift = ctx.saved_tensors
         found = weight_gradient(images, None, scale, shift, gradients[0].contiguous(), 9)
         return None, _whole(found)[:, : images.shape[1]], None, None, None
@@ -195,7 +200,7 @@ class _Convolution(torch.autograd.Function):
         return out, sums, moments
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         x, packed_back, moments, gamma, beta = ctx.saved_tensors
         delta = gradients[0].contiguous()
         found = _whole(weight_gradient(x, moments, gamma, beta, delta, ctx.taps))
@@ -205,11 +210,21 @@ class _Convolution(torch.autograd.Function):
         count = x.numel() // x.shape[-1]
         scale = gamma * inverse
         dx = scale * (ds - by_beta / count - (x - mean) * (inverse.square() * product / count))
-        return (dx.to(x.dtype), found, None, None, None, inverse * product, by_beta, delta if ctx.residual else None, None)
+        return (
+            dx.to(x.dtype),
+            found,
+            None,
+            None,
+            None,
+            inverse * product,
+            by_beta,
+            delta if ctx.residual else None,
+            None,
+        )
 
 
 def _whole(shares: Tensor) -> Tensor:
     """Each block's share (blocks, O, taps, I) to the gradient of (O, I, k, k) weights."""
     total = shares.sum(0)
     side = 3 if total.shape[1] == 9 else 1
-    return total.unflatten(1, (side, side)).permute(0, 3, 1, 2)
+    return total.view(len(total), side, side, -1).permute(0, 3, 1, 2)

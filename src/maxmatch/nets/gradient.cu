@@ -1,13 +1,21 @@
 // The gradient of a convolution's weights: out[co][tap][ci] = sum over pixels of leaky(BatchNorm(x)) at the tap
 // times `delta`, the gradient of what the convolution gave. One sum for each block; the host adds them.
 //
-// The host sets what tile.cuh names, RESIDENT, and how the warps share the work: each has IN x 16 input and OUT x 8 output
+// Some threads fill one of two bands while the others work on the other one. The host sets what tile.cuh names, and how
+// the working warps share the work: each has IN x 16 input and OUT x 8 output
 // channels of NEAR neighbouring taps, and one of SPLITS shares of the pixels.
 
+constexpr int WORKERS = THREADS - FILLERS;
 constexpr int STEPS = (POSITIONS + 15) / 16;  // of 16 positions each
 constexpr int DELTA_PLANE = plane_of(STEPS * 16);
 constexpr int IN_BLOCKS = CIN / (16 * IN), OUT_BLOCKS = COUT / (8 * OUT), TAP_BLOCKS = TAPS / NEAR;
 static_assert(WORKERS == 32 * IN_BLOCKS * OUT_BLOCKS * TAP_BLOCKS * SPLITS, "every warp has its share");
+
+// Named barriers: a band is handed over by those who arrive to those who wait. Barrier 0 is __syncthreads.
+__device__ __forceinline__ void wait_for(int barrier) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(THREADS) : "memory"); }
+__device__ __forceinline__ void arrive_at(int barrier) { asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(THREADS) : "memory"); }
+__device__ __forceinline__ int full(int turn) { return 1 + turn % 2; }
+__device__ __forceinline__ int empty(int turn) { return 3 + turn % 2; }
 
 // Four 8 x 8 matrices, turned: pixels run along the sum, channels along the result.
 __device__ __forceinline__ void load_turned(u32 (&v)[4], u32 at) {

@@ -6,6 +6,7 @@ stand there. torch compiles the sources itself (NVRTC): no compiler need be inst
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -17,12 +18,10 @@ from torch import Tensor
 from maxmatch.nets.wide_resnet import SLOPE
 
 CHANNELS = (16, 32, 64)
-SHARED_MEMORY = 226 << 10  # bytes that a block can have on a Hopper GPU
+SHARED_MEMORY = (
+    228 << 10
+)  # bytes that the blocks of a multiprocessor share on a Hopper GPU; each takes 1 KiB for itself
 UINT4 = 16  # bytes
-
-# Threads that multiply and threads that load, by what was fastest at 32 and 16 pixels (docs/speed.md).
-FORWARD = {"WORKERS": 384, "FILLERS": 256}
-BACKWARD = {16: {"WORKERS": 512, "FILLERS": 128}, 32: {"WORKERS": 512, "FILLERS": 128}, 64: {"WORKERS": 384, "FILLERS": 128}}
 
 
 class Launch(NamedTuple):
@@ -31,6 +30,10 @@ class Launch(NamedTuple):
     values: tuple[tuple[str, str | int], ...]
     blocks: int
     shared: int
+
+    @property
+    def threads(self) -> int:
+        return int(dict(self.values)["THREADS"])
 
 
 def convolve(
@@ -49,9 +52,7 @@ def convolve_back(
     return out, sums
 
 
-def weight_gradient(
-    x: Tensor, moments: Tensor | None, gamma: Tensor, beta: Tensor, delta: Tensor, taps: int
-) -> Tensor:
+def weight_gradient(x: Tensor, moments: Tensor | None, gamma: Tensor, beta: Tensor, delta: Tensor, taps: int) -> Tensor:
     """(blocks, O, taps, I): each block's share of the gradient of the weights."""
     found: Tensor = torch.ops.maxmatch.weight_gradient(x, moments, gamma, beta, delta, taps)
     return found
@@ -98,7 +99,7 @@ def _weight_gradient(
     x: Tensor, moments: Tensor | None, gamma: Tensor, beta: Tensor, delta: Tensor, taps: int
 ) -> Tensor:
     launch = _launch_gradient(x, delta, taps)
-    out = _weight_gradient_like(x, moments, gamma, beta, delta, taps)
+    out: Tensor = _weight_gradient_like(x, moments, gamma, beta, delta, taps)
     _start("gradient", launch, [x, gamma if moments is None else moments, gamma, beta, delta, out, len(x)])
     return out
 
@@ -108,53 +109,70 @@ def _weight_gradient_like(
     x: Tensor, moments: Tensor | None, gamma: Tensor, beta: Tensor, delta: Tensor, taps: int
 ) -> Tensor:
     blocks = _launch_gradient(x, delta, taps).blocks
-    return x.new_empty(blocks, delta.shape[3], taps, _inputs(x), dtype=torch.float32)
+    return x.new_empty(blocks, delta.shape[2], taps, _inputs(x), dtype=torch.float32)
 
 
 def _empty_result(x: Tensor, packed: Tensor) -> tuple[Tensor, Tensor]:
-    side, outputs = x.shape[2], packed.shape[2]
-    out = x.new_empty(len(x), side, side, outputs, dtype=torch.bfloat16)
+    outputs = packed.shape[2]
+    out = x.new_empty(len(x), side_of(x) ** 2, outputs, dtype=torch.bfloat16)
     return out, x.new_empty(_launch_convolution(x, packed).blocks, 2, outputs, dtype=torch.float32)
 
 
 def _launch_convolution(x: Tensor, packed: Tensor, **values: str | int) -> Launch:
     taps, chunks, outputs, _ = packed.shape
-    side, back = x.shape[2], bool(values.get("BACK"))
-    extra = UINT4 * taps * chunks * outputs + 4 * max(5 * 8 * chunks, 3 * outputs)
-    rows = _rows(side, lambda rows: 2 * UINT4 * chunks * _plane(rows, side, taps) + extra)
-    tile = _tile(x, 8 * chunks, outputs, taps, rows)
-    tile |= {"NORM": int(not back and not tile["IMAGES"]), "ADD": 0, "BACK": 0, "EPSILON": "0.f"}
-    tile |= (BACKWARD[outputs] if back else FORWARD) | values
-    return Launch(tuple(tile.items()), _blocks(x, rows), 2 * UINT4 * chunks * _plane(rows, side, taps) + extra)
+    side = side_of(x)
+
+    def shared(rows: int) -> int:
+        factors = 4 * max(5 * 8 * chunks, 3 * outputs)
+        return UINT4 * (chunks * _plane(rows, side, taps) + taps * chunks * outputs) + factors
+
+    tile = _tile(x, 8 * chunks, outputs, taps, shared, resident=2)
+    tile |= {"THREADS": 256, "FILLERS": 256, "ADD": 0, "BACK": 0, "EPSILON": "0.f"} | values
+    tile["NORM"] = int(not tile["BACK"] and not tile["IMAGES"])
+    return _launch(x, tile, shared)
 
 
 def _launch_gradient(x: Tensor, delta: Tensor, taps: int) -> Launch:
-    inputs, outputs, side = _inputs(x), delta.shape[3], x.shape[2]
+    inputs, outputs, side = _inputs(x), delta.shape[2], side_of(x)
+    # A warp has `near` taps, 16 `deep` input and 8 `wide` output channels; spare warps split the pixels.
     near, deep, wide = min(taps, 3), max(1, inputs // 32), min(outputs // 8, 4)
-    warps = inputs // 16 // deep * (outputs // 8 // wide) * (taps // near)
-    splits = max(1, 12 // warps)
+    warps = taps // near * (inputs // 16 // deep) * (outputs // 8 // wide)
+    splits, fillers = max(1, 12 // warps), 256 if deep == 1 else 128
 
     def shared(rows: int) -> int:
         positions = -(-(rows * (side + 1) - 1) // 16) * 16
         band = inputs // 8 * _plane(rows, side, taps) + outputs // 8 * _padded(positions)
         return max(2 * UINT4 * band + 4 * 3 * inputs, 4 * taps * inputs * outputs * (splits > 1))
 
-    rows = min(_rows(side, shared), 8)
-    tile = _tile(x, inputs, outputs, taps, rows)
-    tile |= {"NORM": int(not tile["IMAGES"])}
-    tile |= {"WORKERS": 32 * warps * splits, "FILLERS": 256 if deep == 1 else 128}
+    tile = _tile(x, inputs, outputs, taps, shared, resident=1, rows=8)
+    tile |= {"THREADS": 32 * warps * splits + fillers, "FILLERS": fillers, "NORM": int(not tile["IMAGES"])}
     tile |= {"NEAR": near, "IN": deep, "OUT": wide, "SPLITS": splits}
-    return Launch(tuple(tile.items()), _blocks(x, rows), shared(rows))
+    return _launch(x, tile, shared)
 
 
-def _tile(x: Tensor, inputs: int, outputs: int, taps: int, rows: int) -> dict[str, str | int]:
+def _launch(x: Tensor, tile: dict[str, Any], shared: Callable[[int], int]) -> Launch:
+    bands, places = len(x) * (tile["SIDE"] // tile["ROWS"]), _multiprocessors(x.device) * tile["RESIDENT"]
+    return Launch(tuple(tile.items()), min(bands, places), shared(tile["ROWS"]))
+
+
+def _tile(
+    x: Tensor, inputs: int, outputs: int, taps: int, shared: Callable[[int], int], resident: int, rows: int = 64
+) -> dict[str, Any]:
+    """The sizes that a kernel is compiled for, with as many rows in a band as shared memory holds, up to `rows`."""
+    side, limit = side_of(x), SHARED_MEMORY // resident - 1024
+    rows = next(r for r in range(min(rows, side), 0, -1) if side % r == 0 and shared(r) <= limit)
     images = x.shape[1] if x.dtype == torch.uint8 else 0
-    sizes = {"SIDE": x.shape[2], "CIN": inputs, "COUT": outputs, "TAPS": taps, "ROWS": rows, "IMAGES": images}
-    return {**sizes, "SLOPE": f"{SLOPE}f", "RESIDENT": 1, "AT_ONCE": 8}
+    sizes = {"SIDE": side, "CIN": inputs, "COUT": outputs, "TAPS": taps, "ROWS": rows, "IMAGES": images}
+    return {**sizes, "SLOPE": f"{SLOPE}f", "RESIDENT": resident}
+
+
+def side_of(x: Tensor) -> int:
+    """Pixels of a side, of uint8 images (B, C, H, W) or of what the kernels hold, (B, H W, C)."""
+    return x.shape[2] if x.dtype == torch.uint8 else math.isqrt(x.shape[1])
 
 
 def _inputs(x: Tensor) -> int:
-    return 16 if x.dtype == torch.uint8 else x.shape[3]
+    return 16 if x.dtype == torch.uint8 else x.shape[2]
 
 
 def _plane(rows: int, side: int, taps: int) -> int:
@@ -164,15 +182,6 @@ def _plane(rows: int, side: int, taps: int) -> int:
 
 def _padded(pixels: int) -> int:
     return (pixels + 5) // 8 * 8 + 2
-
-
-def _rows(side: int, shared: Callable[[int], int]) -> int:
-    """The most rows of an image that fit into shared memory at a time."""
-    return next(r for r in (side, side // 2, side // 4, side // 8) if side % r == 0 and shared(r) <= SHARED_MEMORY)
-
-
-def _blocks(x: Tensor, rows: int) -> int:
-    return min(len(x) * (x.shape[2] // rows), _multiprocessors(x.device))
 
 
 @cache
@@ -187,7 +196,7 @@ def _kernel(name: str, launch: Launch) -> Any:
     source = "".join(f"#define {key} {value}\n" for key, value in values.items()) + (folder / "tile.cuh").read_text()
     if name == "convolution":
         source += _instruction(int(values["COUT"]))
-    kernel = torch.cuda._compile_kernel(source + (folder / f"{name}.cu").read_text(), name, compute_capability="90a")  # type: ignore[attr-defined]
+    kernel = torch.cuda._compile_kernel(source + (folder / f"{name}.cu").read_text(), name, compute_capability="90a")
     kernel.set_shared_memory_config(launch.shared)
     return kernel
 
@@ -208,6 +217,5 @@ __device__ __forceinline__ void wgmma(float (&d)[{count}], u64 a, u64 b, int mor
 
 def _start(name: str, launch: Launch, arguments: list[Any]) -> None:
     assert all(t.is_contiguous() for t in arguments if isinstance(t, Tensor))
-    values = dict(launch.values)
-    threads = int(values["WORKERS"]) + int(values["FILLERS"])
-    _kernel(name, launch)(grid=(launch.blocks, 1, 1), block=(threads, 1, 1), args=arguments, shared_mem=launch.shared)
+    kernel = _kernel(name, launch)
+    kernel(grid=(launch.blocks, 1, 1), block=(launch.threads, 1, 1), args=arguments, shared_mem=launch.shared)

@@ -4,16 +4,14 @@
 // halo) a zero row above and below. So the pixels under a tap are the same memory at another start: nine
 // multiplications read one copy, each by its offset. Positions between two rows compute nothing of use: 1 in SIDE + 1.
 //
-// Some threads of a block fill one of two bands while the others work on the other one; `full` and `empty` hand them over.
-//
-// The host sets SIDE, CIN, COUT, TAPS (9 or 1), ROWS (of a band), WORKERS and FILLERS (threads), AT_ONCE (loads in flight
-// of a thread), SLOPE, NORM, and IMAGES (0, or the channels of uint8 images, channels first).
+// The host sets SIDE, CIN, COUT, TAPS (9 or 1), ROWS (of a band), THREADS (of a block), FILLERS (those of them that load
+// bands), RESIDENT (blocks of a multiprocessor), SLOPE, NORM, and IMAGES (0, or the channels of uint8 images, channels
+// first).
 
 typedef unsigned short u16;
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-constexpr int THREADS = WORKERS + FILLERS;
 constexpr int HALO = TAPS == 9;
 constexpr int PITCH = SIDE + 1;
 constexpr int POSITIONS = ROWS * PITCH - 1;
@@ -32,12 +30,6 @@ __device__ __forceinline__ u32 pack(float a, float b) {
 }
 __device__ __forceinline__ float leaky(float v) { return fmaxf(v, SLOPE * v); }
 
-// Named barriers: a band is handed over by those who arrive to those who wait. Barrier 0 is __syncthreads.
-__device__ __forceinline__ void wait_for(int barrier) { asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(THREADS) : "memory"); }
-__device__ __forceinline__ void arrive_at(int barrier) { asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(THREADS) : "memory"); }
-__device__ __forceinline__ int full(int turn) { return 1 + turn % 2; }
-__device__ __forceinline__ int empty(int turn) { return 3 + turn % 2; }
-
 // What BatchNorm multiplies by and adds, for all channels in shared memory and for the eight that a thread loads.
 template <int CHANNELS>
 __device__ __forceinline__ void set_factors(float* factors, const float* moments, const float* gamma, const float* beta) {
@@ -55,7 +47,7 @@ struct Norm { float scale[8], shift[8]; };
 template <int CHANNELS, int halo, int plane, bool norm>
 __device__ __forceinline__ void fill(uint4* planes, const uint4* __restrict__ from, int filler, int top, const Norm& by) {
     constexpr int chunks = CHANNELS / 8, rows = BANDS == 1 ? ROWS : ROWS + 2 * halo;
-    constexpr int loads = (rows * SIDE * chunks + FILLERS - 1) / FILLERS, at_once = loads < AT_ONCE ? loads : AT_ONCE;
+    constexpr int loads = (rows * SIDE * chunks + FILLERS - 1) / FILLERS, at_once = loads < 8 ? loads : 8;
     static_assert(FILLERS % chunks == 0, "a thread loads the same channels of many pixels");
     const int chunk = filler % chunks;
     for (int first = 0; first < loads; first += at_once) {

@@ -39,11 +39,17 @@ class Runner:
         self._net, self._preprocessing, self._dtype = net, preprocessing, parameter.dtype
         device = parameter.device.type
         precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
-        self.fused = bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device)
+        fits = bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device)
+        self.fused = Fused(net, preprocessing) if fits and isinstance(net, WideResNet) else None
         self._train, self._score = (self._make_pass(net, precision, compiled, self.fused) for _ in range(2))
         self._teach = self._make_pass(average.net, precision, compiled)
         # The averaged net as it will be used: in the precision of its weights, whatever training runs in.
         self.evaluate = self._make_pass(average.net, nullcontext, compiled)
+
+    def refresh(self) -> None:
+        """Take in the weights as they are now: once a step, before its passes."""
+        if self.fused is not None:
+            self.fused.refresh()
 
     def net(self, *groups: Tensor) -> Sequence[Tensor]:
         return self._split(self._train, groups)
@@ -70,14 +76,12 @@ class Runner:
         net: nn.Module,
         precision: Callable[[], AbstractContextManager[object]],
         compiled: bool,
-        fused: bool = False,
+        fused: Fused | None = None,
     ) -> Pass:
-        whole = Fused(net, self._preprocessing) if fused and isinstance(net, WideResNet) else None
-
         def forward(images: Tensor) -> Tensor:
             with precision():
-                if whole is not None and images.dtype == torch.uint8:
-                    return whole(images)
+                if fused is not None and images.dtype == torch.uint8:
+                    return fused(images)
                 logits: Tensor = net(self.pixels(images) if images.dtype == torch.uint8 else images)
             return logits
 

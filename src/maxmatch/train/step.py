@@ -92,6 +92,7 @@ class Step:
 
     def _advance(self, k: int) -> None:
         """One step with k strong views, from the row that is loaded. Nothing here waits for the device."""
+        self.run.refresh()
         batch, op = self._make_batch(self.rows.row, k)
         losses = self.method.losses(self.run, batch)
         self.optimizer.zero_grad(set_to_none=True)
