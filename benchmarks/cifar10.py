@@ -41,9 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         result = fit(recipe, folder, data=images)
     record.say(f"cifar10, {given.labels} labels, {given.method}, {given.steps} steps, seed {given.seed}:")
-    record.say(
-        f"  error {result['error']['last']:.2f} %, median of 20 {result['error']['median20']:.2f} %"
-    )
+    record.say(f"  error {result['error']['last']:.2f} %, median of 20 {result['error']['median20']:.2f} %")
     record.say(f"  {result['steps_per_second']:.1f} steps/s, {result['seconds']:.0f} s")
     record.save(result)
 
