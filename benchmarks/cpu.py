@@ -2,7 +2,7 @@
 one run.
 
     make bench                                  all parts; some ten minutes on 2 cores
-    python benchmarks/cpu.py --steps 5          fewer repeats
+    python benchmarks/cpu.py --steps 3          fewer repeats
     python benchmarks/cpu.py --before COMMIT    against another state of the code
 
 Steps/s of the demo's recipe by the code of a commit and by the working tree's, in turns; the share of its step that
@@ -45,7 +45,7 @@ BEFORE = "206629f"  # the state before steps on the CPU were made faster
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=10, help="timed steps for each row")
+    parser.add_argument("--steps", type=int, default=7, help="timed steps for each row")
     parser.add_argument("--before", default=BEFORE, help="the commit that the demo's step is compared with")
     given = parser.parse_args()
     noise = np.random.default_rng(0).integers(0, 256, (2000, 32, 32, 3), np.uint8)
@@ -90,15 +90,18 @@ def batch_share(say: Say, steps: int = 200) -> dict[str, float]:
 
 
 def step_times(images: Images, settings: dict, steps: int, say: Say) -> dict[str, float]:
-    """Median seconds a step for FixMatch and for joint and select at each K, and the ratios to FixMatch."""
+    """Median seconds a step for FixMatch and for joint and select at each K, in turns, and the ratios to FixMatch."""
     variants = [("fixmatch", 1, "joint"), *(("maxmatch", k, s) for k in (1, 3, 5, 7) for s in ("joint", "select"))]
-    seconds: dict[str, float] = {}
-    for method, k, strategy in variants:
-        run = _begin(images, method, {**settings, "method": {"k": k, "strategy": strategy}})
-        times = [_seconds(partial(run.step, t)) for t in range(steps + 2)]
-        name = "fixmatch" if method == "fixmatch" else f"K={k} {strategy}"
-        seconds[name] = statistics.median(times[2:])
-        say(f"{name:<14}{seconds[name]:8.3f} s/step  {seconds[name] / seconds['fixmatch']:5.2f} x FixMatch")
+    runs = {
+        "fixmatch" if method == "fixmatch" else f"K={k} {strategy}": _begin(
+            images, method, {**settings, "method": {"k": k, "strategy": strategy}}
+        )
+        for method, k, strategy in variants
+    }
+    turns = [{name: _seconds(partial(run.step, t)) for name, run in runs.items()} for t in range(steps + 1)]
+    seconds = {name: statistics.median(turn[name] for turn in turns[1:]) for name in runs}
+    for name, value in seconds.items():
+        say(f"{name:<14}{value:8.3f} s/step  {value / seconds['fixmatch']:5.2f} x FixMatch")
     ratio = seconds["K=3 select"] / seconds["K=3 joint"]
     say(f"select / joint at K = 3: {ratio:.2f}")
     return {**seconds, "select / joint at K = 3": ratio}
