@@ -14,7 +14,7 @@ import statistics
 import tempfile
 from typing import Any
 
-from record import save_record
+from record import Record
 
 METHODS = ("supervised", "fixmatch", "maxmatch")
 
@@ -29,19 +29,21 @@ def main() -> None:
     jobs = [(name, count, seed) for count in labels for name in (*METHODS, "label-spreading") for seed in seeds]
     with multiprocessing.get_context("spawn").Pool(given.jobs) as workers:
         results = workers.map(run, jobs, chunksize=1)
+    record = Record("digits")
     for count in labels:
-        print(f"digits, {count} labels, seeds {given.seeds}: error in percent")
+        record.say(f"digits, {count} labels, seeds {given.seeds}: error in percent")
         errors = {name: _column(results, name, count) for name in (*METHODS, "label-spreading")}
         for name, values in errors.items():
-            print(f"  {name:<16}{statistics.mean(values):6.2f}   {'  '.join(f'{v:5.2f}' for v in values)}")
+            record.say(f"  {name:<16}{statistics.mean(values):6.2f}   {'  '.join(f'{v:5.2f}' for v in values)}")
         difference = [m - f for m, f in zip(errors["maxmatch"], errors["fixmatch"], strict=True)]
         if len(seeds) > 1:
             spread = statistics.stdev(difference) / len(seeds) ** 0.5
-            print(f"  maxmatch - fixmatch, paired: {statistics.mean(difference):+.2f} +- {spread:.2f} (standard error)")
+            mean = statistics.mean(difference)
+            record.say(f"  maxmatch - fixmatch, paired: {mean:+.2f} +- {spread:.2f} (standard error)")
         ratio = statistics.mean(errors["maxmatch"]) / statistics.mean(errors["supervised"])
-        print(f"  maxmatch / supervised: {ratio:.2f}")
+        record.say(f"  maxmatch / supervised: {ratio:.2f}")
     if seeds == [1, 2, 3, 4, 5]:
-        print(save_record("digits", results, threads=1))
+        record.save(results, threads=1)
 
 
 def run(job: tuple[str, int, int]) -> dict[str, Any]:

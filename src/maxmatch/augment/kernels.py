@@ -17,12 +17,12 @@ def warp(images: Tensor, matrix: Tensor, fill: tuple[int, ...]) -> Tensor:
     The arithmetic is PIL's 16.16 fixed point. PIL rounds the offset to it, but truncates a pure translation.
     """
     batch, channels, height, width = images.shape
-    a, b, c, d, e, f = (column.view(-1, 1, 1) for column in matrix.unbind(1))
-    rounding = torch.where((b == 0) & (d == 0), 0.0, 0.5)
-    x = torch.arange(width, dtype=torch.int32, device=images.device).view(1, 1, -1)
-    y = torch.arange(height, dtype=torch.int32, device=images.device).view(1, -1, 1)
-    column = (_fixed(c + a * 0.5 + b * 0.5, rounding) + _fixed(b, 0.5) * y + _fixed(a, 0.5) * x) >> 16
-    row = (_fixed(f + d * 0.5 + e * 0.5, rounding) + _fixed(e, 0.5) * y + _fixed(d, 0.5) * x) >> 16
+    along_x, along_y, offset = matrix.view(-1, 2, 3, 1, 1).unbind(2)  # (B, 2, 1, 1): of the column and of the row
+    translated = (along_y[:, :1] == 0) & (along_x[:, 1:] == 0)
+    start = _fixed(offset + along_x * 0.5 + along_y * 0.5, torch.where(translated, 0.0, 0.5))
+    x = torch.arange(width, dtype=torch.int32, device=images.device)
+    y = torch.arange(height, dtype=torch.int32, device=images.device).view(-1, 1)
+    column, row = ((start + _fixed(along_y, 0.5) * y + _fixed(along_x, 0.5) * x) >> 16).unbind(1)
     inside = (column >= 0) & (column < width) & (row >= 0) & (row < height)
     # One pixel of the fill colour after each channel's own; whatever falls outside reads that one.
     outside = colour(images, fill).view(1, -1, 1).expand(batch, channels, 1)

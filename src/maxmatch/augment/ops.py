@@ -175,6 +175,10 @@ MATRICES: dict[str, Matrix] = {
     "translate-y": translate_y,
 }
 
+# How the grouped path sorts a batch: kernel by kernel.
+SORTED: tuple[str, ...] = ("identity", *MATRICES, *TABLES, "color", "sharpness")
+RANK: tuple[int, ...] = tuple(SORTED.index(name) for name in OPS)
+
 
 def _apply_dense(images: Tensor, op: Tensor, magnitude: Tensor, fill: tuple[int, ...]) -> Tensor:
     lut = to_bytes(_levels(images)).expand(*images.shape[:2], 256)
@@ -187,31 +191,28 @@ def _apply_dense(images: Tensor, op: Tensor, magnitude: Tensor, fill: tuple[int,
 
 
 def _apply_grouped(images: Tensor, op: Tensor, magnitude: Tensor, fill: tuple[int, ...]) -> Tensor:
-    kernels: tuple[tuple[tuple[str, ...], Callable[[Tensor, Tensor, Tensor], Tensor]], ...] = (
-        (("identity",), lambda x, _op, _m: x),
-        (tuple(MATRICES), lambda x, o, m: warp(x, _matrices(o, m, x), fill)),
-        (tuple(TABLES), lambda x, o, m: table(x, _tables(x, o, m))),
-        (("color",), lambda x, _op, m: blend_grey(x, m)),
-        (("sharpness",), lambda x, _op, m: blend_smooth(x, m)),
-    )
-    rows, parts = [], []
-    for names, kernel in kernels:
-        codes = torch.tensor([CODE[name] for name in names], device=op.device)
-        concerned = torch.isin(op, codes).nonzero().flatten()
-        if len(concerned):
-            rows.append(concerned)
-            parts.append(kernel(*(whole.index_select(0, concerned) for whole in (images, op, magnitude))))
-    # Back to the order of the batch; reading rows is far cheaper than writing them.
-    return torch.cat(parts).index_select(0, torch.cat(rows).argsort())
-
-
-def _tables(images: Tensor, op: Tensor, magnitude: Tensor) -> Tensor:
-    lut = images.new_empty((*images.shape[:2], 256))
-    for name, make_table in TABLES.items():
-        rows = (op == CODE[name]).nonzero().flatten()
-        if len(rows):
-            lut[rows] = make_table(images.index_select(0, rows), magnitude.index_select(0, rows))
-    return lut
+    # In the order of `SORTED` the images of a kernel are one slice, those of each of its operations a slice of that.
+    rank = torch.tensor(RANK, device=op.device)[op]
+    order = rank.argsort()
+    images, magnitude = images.index_select(0, order), magnitude.index_select(0, order)
+    counts = dict(zip(SORTED, torch.bincount(rank, minlength=len(SORTED)).tolist(), strict=True))
+    picture = dict(zip(SORTED, torch.split(images, list(counts.values())), strict=True))
+    strength = dict(zip(SORTED, torch.split(magnitude, list(counts.values())), strict=True))
+    kernels = [sum(counts[name] for name in names) for names in (MATRICES, TABLES)]
+    same, warped, tabled, _ = torch.split(images, [counts["identity"], *kernels, counts["color"] + counts["sharpness"]])
+    parts = [same]
+    if len(warped):
+        size = (images.shape[2], images.shape[3])
+        matrices = [make(strength[name], size) for name, make in MATRICES.items() if counts[name]]
+        parts.append(warp(warped, torch.cat(matrices), fill))
+    if len(tabled):
+        tables = [make(picture[name], strength[name]) for name, make in TABLES.items() if counts[name]]
+        parts.append(table(tabled, torch.cat([lut.expand(-1, images.shape[1], 256) for lut in tables])))
+    if counts["color"]:
+        parts.append(blend_grey(picture["color"], strength["color"]))
+    if counts["sharpness"]:
+        parts.append(blend_smooth(picture["sharpness"], strength["sharpness"]))
+    return torch.cat(parts).index_select(0, order.argsort())
 
 
 def _matrices(op: Tensor, magnitude: Tensor, images: Tensor) -> Tensor:

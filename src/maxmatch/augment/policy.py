@@ -193,12 +193,13 @@ class RandAugment:
         else:
             level = self.levels[0] + _whole(height, self.levels[1] - self.levels[0] + 1)
         op, magnitude = torch.zeros_like(chosen), torch.zeros_like(choice, dtype=torch.float32)
-        magnitudes = dict(self.magnitudes)
+        magnitudes, negative = dict(self.magnitudes), sign < 0.5
+        values = {m: m.value(level, negative, size[1]).to(torch.float32) for m in set(magnitudes.values())}
         for index, name in enumerate(self.ops):
-            op = torch.where(chosen == index, CODE[name], op)
+            here = chosen == index
+            op = torch.where(here, CODE[name], op)
             if name in magnitudes:
-                value = magnitudes[name].value(level, sign < 0.5, size[1]).to(torch.float32)
-                magnitude = torch.where(chosen == index, value, magnitude)
+                magnitude = torch.where(here, values[magnitudes[name]], magnitude)
         if self.cutout is None:
             box = torch.zeros((len(u), 4), dtype=torch.int64, device=u.device)
         else:

@@ -28,6 +28,7 @@ from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.model_file import load_model, save_model
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
+from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
 from maxmatch.train.recipe import Recipe, resolve
 from maxmatch.train.resume import resumed_recipe
 
@@ -117,7 +118,10 @@ def _build(recipe: Recipe, folder: Path, images: Images, split: Split, quiet: bo
     assert isinstance(recipe.train.threads, int)
     torch.set_num_threads(recipe.train.threads)
     torch.manual_seed(recipe.train.seed)
-    training = Training(recipe, folder, images, split, find_device(recipe.train.device), quiet)
+    device = find_device(recipe.train.device)
+    if device.type == "cpu":
+        keep_freed_memory()
+    training = Training(recipe, folder, images, split, device, quiet)
     if recipe.train.init is not None:
         _take_weights(training, Path(recipe.train.init) / "model.safetensors")
     return training
@@ -172,7 +176,7 @@ def _take_weights(training: Training, path: Path) -> None:
 
 @contextmanager
 def torch_settings(recipe: Recipe) -> Iterator[None]:
-    """torch as the run wants it; afterwards the caller has it as it was."""
+    """torch, and the memory it has freed, as the run wants them; afterwards the caller has torch as it was."""
     threads, cudnn = torch.get_num_threads(), torch.backends.cudnn
     held = (cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled())
     if recipe.train.deterministic:
@@ -182,6 +186,7 @@ def torch_settings(recipe: Recipe) -> Iterator[None]:
     try:
         yield
     finally:
+        give_freed_memory_back()
         torch.set_num_threads(threads)
         cudnn.benchmark, cudnn.deterministic = held[:2]
         torch.use_deterministic_algorithms(held[2])

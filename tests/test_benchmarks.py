@@ -1,0 +1,69 @@
+"""The benchmarks' own tools: records that say how they came about, and two versions of the code that take turns."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def benchmarks(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield
+    for name in ("record", "turns"):
+        sys.modules.pop(name, None)
+
+
+def test_a_record_keeps_what_was_printed_and_how_it_came_about(benchmarks, tmp_path, monkeypatch, capsys):
+    import record
+
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["benchmarks/some.py", "--steps", "5"])
+    some = record.Record("some")
+    some.say("a line")
+    some.say("another")
+    some.save({"seconds": 1.5}, threads=3)
+    assert capsys.readouterr().out.splitlines()[:2] == ["a line", "another"]
+    found = json.loads((tmp_path / "some.json").read_text())
+    assert found["command"] == "python benchmarks/some.py --steps 5"
+    assert found["printed"] == ["a line", "another"]
+    assert found["results"] == {"seconds": 1.5}
+    assert found["hardware"]["threads"] == 3
+    assert set(found) == {"command", "commit", "versions", "hardware", "printed", "results"}
+
+
+def test_a_record_without_git_has_no_commit(benchmarks, monkeypatch):
+    import record
+
+    monkeypatch.setenv("PATH", "")
+    assert record.git("rev-parse", "HEAD") is None
+    assert record._commit() is None
+
+
+def test_a_commit_that_is_not_here_is_said_and_not_measured(benchmarks):
+    import turns
+
+    said: list[str] = []
+    asked: list[tuple[str, ...]] = []
+    assert turns.before_and_after("0000000", lambda *words: asked.append(words), said.append) is None
+    assert "0000000" in asked[0]
+    assert len(said) == 1
+    assert "no commit 0000000 here" in said[0]
+
+
+def test_a_worker_runs_the_code_it_was_given_and_no_other(benchmarks, tmp_path):
+    import turns
+
+    with turns.worker(ROOT / "src") as steps:
+        assert steps(1) > 0
+        assert steps(2) > 0
+    empty = tmp_path / "src" / "maxmatch"
+    empty.mkdir(parents=True)
+    (empty / "__init__.py").write_text("")
+    with pytest.raises(RuntimeError, match="did not start"), turns.worker(tmp_path / "src"):
+        pass
