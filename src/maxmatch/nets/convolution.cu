@@ -47,7 +47,7 @@ __device__ __forceinline__ void find_moments(float* scratch, float* factors, con
     const int share = threadIdx.x / (2 * CIN), value = threadIdx.x % (2 * CIN);
     float total = 0;
     if (share < SHARES) {
-#pragma unroll 4
+#pragma unroll 16
         for (int block = share; block < blocks; block += SHARES) total += before[block * 2 * CIN + value];
         scratch[share * 2 * CIN + value] = total;
     }
@@ -82,6 +82,7 @@ convolution(const void* __restrict__ x, const uint4* __restrict__ weights, const
     __syncthreads();
     for (int i = tid; i < CHUNKS * PLANE; i += THREADS) planes[i] = make_uint4(0, 0, 0, 0);
     const Norm by = norm_of(tid, factors, gamma, beta);
+    const int group = __shfl_sync(~0u, tid / 128, 0);  // so that the compiler knows it to be the same for a whole warp
     const int row_in_tile = tid / 32 % 4 * 16 + lane / 4;
     const u64 plane_matrix = describe(planes, PLANE), tap_matrix = describe(taps, COUT);
     float sum[HELD] = {}, product[HELD] = {};
@@ -91,7 +92,7 @@ convolution(const void* __restrict__ x, const uint4* __restrict__ weights, const
         fill_input(planes, x, tid, band, by);
         asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
         __syncthreads();
-        for (int tile = tid / 128; tile < TILES; tile += GROUPS) {
+        for (int tile = group; tile < TILES; tile += GROUPS) {
             float d[COUT / 2];
             asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
