@@ -267,7 +267,7 @@ MISTAKES = [
     (["preview", "digits", "--out", "p.xyz"], 2, "preview.png"),
     (["demo", "--labels", "5000"], 2, "only 1195"),
     (["train", "digits@20", "--set", "train.learning_rate=1"], 2, "did you mean 'train.lr'"),
-    (["train", "digits@20", "--set", "train.precision=fp16"], 2, "choose from float64, float32, bf16"),
+    (["train", "digits@20", "--set", "train.precision=fp16"], 2, "choose from auto, float64, float32, bf16"),
     (["train", "digits@20", "--k", "1,2,x"], 2, "method.k = 1,2,x"),
     (["tran", "digits@20"], 2, "(type maxmatch --help)"),
     (["train", "digits@20", "--log", "tensorbord"], 2, "did you mean 'tensorboard'"),

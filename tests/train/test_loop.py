@@ -39,6 +39,7 @@ RESULT_KEYS = [
     "fold",
     "steps",
     "seconds",
+    "seconds_compiling",
     "seconds_total",
     "steps_per_second",
     "device",

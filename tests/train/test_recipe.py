@@ -55,7 +55,7 @@ def test_precedence_is_recipe_config_then_what_is_typed(tmp_path):
         ({"train": {"lr": "fast"}}, "a number is wanted"),
         ({"train": {"steps": 1.5}}, "a whole number is wanted"),
         ({"train": {"nesterov": 1}}, "true or false is wanted"),
-        ({"train": {"precision": "float16"}}, "choose from float64, float32, bf16"),
+        ({"train": {"precision": "float16"}}, "choose from auto, float64, float32, bf16"),
         ({"train": {"steps": 0}}, "train.steps = 0: it must be at least 1"),
         ({"train": {"lr": -1.0}}, "train.lr = -1.0"),
         ({"train": 3}, "settings stand in the sections"),

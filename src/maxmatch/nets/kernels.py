@@ -190,14 +190,14 @@ def _multiprocessors(device: torch.device) -> int:
 
 
 @cache
-def _kernel(name: str, launch: Launch) -> Any:
-    values = dict(launch.values)
+def _kernel(name: str, compiled_with: tuple[tuple[str, str | int], ...], shared: int) -> Any:
+    values = dict(compiled_with)
     folder = Path(__file__).parent
     source = "".join(f"#define {key} {value}\n" for key, value in values.items()) + (folder / "tile.cuh").read_text()
     if name == "convolution":
         source += _instruction(int(values["COUT"]))
     kernel = torch.cuda._compile_kernel(source + (folder / f"{name}.cu").read_text(), name, compute_capability="90a")
-    kernel.set_shared_memory_config(launch.shared)
+    kernel.set_shared_memory_config(shared)
     return kernel
 
 
@@ -217,5 +217,5 @@ __device__ __forceinline__ void wgmma(float (&d)[{count}], u64 a, u64 b, int mor
 
 def _start(name: str, launch: Launch, arguments: list[Any]) -> None:
     assert all(t.is_contiguous() for t in arguments if isinstance(t, Tensor))
-    kernel = _kernel(name, launch)
+    kernel = _kernel(name, launch.values, launch.shared)
     kernel(grid=(launch.blocks, 1, 1), block=(launch.threads, 1, 1), args=arguments, shared_mem=launch.shared)

@@ -30,6 +30,7 @@ class Progress:
 
     step: int = 0  # steps done
     seconds: float = 0.0  # in the loop
+    seconds_compiling: float = 0.0  # of those
     seconds_total: float = 0.0
     errors: list[tuple[int, float]] = field(default_factory=list)  # (step, error) of every evaluation
     last_log: dict[str, object] = field(default_factory=dict)

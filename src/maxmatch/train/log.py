@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -81,6 +82,7 @@ class Screen:
         self.console = Console(stderr=True)
         self.title, self.steps, self.quiet = title, steps, quiet
         self._bar: Progress | None = None
+        self._begun = time.monotonic()
         if self.console.is_terminal and not quiet:
             self._bar = Progress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
@@ -109,7 +111,13 @@ class Screen:
         if self._bar:
             self._bar.update(self._task, completed=step, note=text)
         elif not self.quiet:
-            print(f"{self.title} {step}/{self.steps} {text}", file=sys.stderr, flush=True)
+            spent = time.monotonic() - self._begun
+            print(f"{self.title} {step}/{self.steps} {text}, {spent:.0f} s", file=sys.stderr, flush=True)
+
+    def tell(self, text: str) -> None:
+        """A line that stays, unless `quiet`."""
+        if not self.quiet:
+            self.say(text)
 
     def say(self, text: str) -> None:
         """A line that stays."""

@@ -65,8 +65,8 @@ class Training:
             scalars={"lr": partial(learning_rate, settings), "progress": lambda step: step / settings.steps},
         )
         mode, note = choose_mode(settings.step, recipe.method, device)
-        self.notes = [note] if note else []
         self.step = Step(recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode)
+        self.notes = [*([note] if note else []), *self.step.run.notes]
         self.progress = Progress()
         title = f"{recipe.data.name}@{recipe.data.labels} {method_name(recipe.method)}"
         self.screen = Screen(title, settings.steps, quiet)
@@ -111,7 +111,7 @@ class Training:
         settings, progress = self.recipe.train, self.progress
         begun = time.perf_counter() - progress.seconds
         for t in range(progress.step, settings.steps):
-            self.step(t)
+            self._first_step(t) if t == progress.step and self.step.mode != "eager" else self.step(t)
             at = progress.step = t + 1
             last = at == settings.steps
             self.screen.advance(at)
@@ -131,6 +131,14 @@ class Training:
                     f"type maxmatch train --resume --out {shlex.quote(str(self.folder))}",
                     caught[0],
                 )
+
+    def _first_step(self, t: int) -> None:
+        """The step that compiles: a minute or so, which is said, and not counted into steps_per_second."""
+        self.screen.tell("compiling the step, once a run: a minute or so")
+        begun = time.perf_counter()
+        self.step(t)
+        self.step.health.failure()  # waits for the device
+        self.progress.seconds_compiling += time.perf_counter() - begun
 
     def _log(self, metrics: Metrics, at: int) -> None:
         figures = self.step.health.read()

@@ -21,7 +21,7 @@ from maxmatch.errors import UsageError, unknown
 from maxmatch.methods import make_method, method_values
 from maxmatch.methods.base import Method
 from maxmatch.methods.maxmatch import MaxMatch
-from maxmatch.nets.device import Device
+from maxmatch.nets.device import Device, best_precision
 from maxmatch.settings import build, field_types, plain, to_toml
 from maxmatch.train import schedule
 from maxmatch.train.schedule import Schedule
@@ -86,8 +86,9 @@ class TrainSettings:
     schedule: Schedule = "cosine-7/16"
     warmup: int = 0
     ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
-    precision: Literal["float64", "float32", "bf16"] = "float32"
+    precision: Literal["auto", "float64", "float32", "bf16"] = "auto"  # auto: bf16 on a GPU, float32 elsewhere
     step: Literal["auto", "eager", "compiled", "captured"] = "auto"  # auto: captured on a GPU, eager elsewhere
+    kernels: Literal["auto", "torch"] = "auto"  # auto: fused ones for bf16 Wide ResNets on a Hopper GPU, else torch's
     deterministic: bool = False  # the same bits each time on a GPU too, at some cost in speed
     seed: int = 1
     fold: int | Auto = "auto"  # which labelled set; auto: the seed
@@ -189,6 +190,7 @@ def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
     train, net = recipe.train, recipe.net
     chosen: dict[str, object] = {"net.batchnorm_momentum": net.batchnorm_momentum, "train.ema_decay": train.ema_decay}
     chosen |= {"train.fold": train.fold, "train.threads": train.threads, "train.device": train.device}
+    chosen |= {"train.precision": train.precision}
     settled = tuple(name for name, value in chosen.items() if value == "auto") or recipe.settled
     decay = horizon_decay(train.steps)
     if net.batchnorm_momentum == "auto":
@@ -201,6 +203,8 @@ def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
         train = replace(train, threads=threads)
     if train.device == "auto":
         train = replace(train, device=device)
+    if train.precision == "auto":
+        train = replace(train, precision=best_precision(train.device))
     return replace(recipe, train=train, net=net, settled=settled)
 
 

@@ -15,7 +15,9 @@ from maxmatch.train.recipe import Recipe, read_values
 from maxmatch.train.recipes import RECIPES, overlay, read_config
 
 CHANGEABLE = frozenset({"device", "steps", "checkpoint_every", "evaluate_every", "log_every"})
-SETTLED = frozenset({"batchnorm_momentum", "ema_decay", "fold", "threads", "device"})  # `auto` became a value
+SETTLED = frozenset(
+    {"batchnorm_momentum", "ema_decay", "fold", "threads", "device", "precision"}
+)  # `auto` became a value
 
 
 def saved_recipe(folder: Path) -> Recipe:

@@ -32,15 +32,19 @@ class Runner:
         *,
         bf16: bool = False,
         compiled: bool = False,
+        fused: bool = False,
     ) -> None:
+        """`fused` allows the kernels of nets.fused, where they run; `notes` says where they should and don't."""
         parameter = next(net.parameters())
         self.state = state
         self.progress, self.step = progress, step
         self._net, self._preprocessing, self._dtype = net, preprocessing, parameter.dtype
         device = parameter.device.type
         precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
-        fits = bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device)
-        self.fused = Fused(net, preprocessing) if fits and isinstance(net, WideResNet) else None
+        self.notes: list[str] = []
+        self.fused = None
+        if fused and bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device):
+            self.fused = self._try_fused(net, preprocessing)
         self._train, self._score = (self._make_pass(net, precision, compiled, self.fused) for _ in range(2))
         self._teach = self._make_pass(average.net, precision, compiled)
         # The averaged net as it will be used: in the precision of its weights, whatever training runs in.
@@ -70,6 +74,18 @@ class Runner:
 
     def gather(self, value: Tensor) -> Tensor:
         return value
+
+    def _try_fused(self, net: nn.Module, preprocessing: Preprocessing) -> Fused | None:
+        assert isinstance(net, WideResNet)
+        try:
+            fused = Fused(net, preprocessing)
+            with scoring(net), torch.autocast("cuda", torch.bfloat16):
+                fused(torch.zeros(2, *preprocessing.shape, dtype=torch.uint8, device=net.stem.weight.device))
+            torch.cuda.synchronize()
+        except (RuntimeError, OSError, ImportError) as problem:
+            self.notes.append(f"the fused kernels don't run here, torch's do: {str(problem).strip().splitlines()[0]}")
+            return None
+        return fused
 
     def _make_pass(
         self,

@@ -73,10 +73,12 @@ class Step:
             self.state.to(device)
         assert not isinstance(settings.ema_decay, str)  # settled by recipe.resolve
         self.average = Average(net, settings.ema_decay)
+        self.mode = mode
         bf16, compiled = settings.precision == "bf16", mode != "eager"
         self.run = Runner(
-            net, self.average, preprocessing, self.state, row["progress"], row["step"], bf16=bf16, compiled=compiled
-        )
+            net, self.average, preprocessing, self.state, row["progress"], row["step"],
+            bf16=bf16, compiled=compiled, fused=settings.kernels == "auto",
+        )  # fmt: skip
         self.optimizer = _optimizer(net, self.state, self.lr, settings)
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device)
