@@ -3,7 +3,7 @@
 //
 // Some threads fill one of two bands while the others work on the other one. The host sets what tile.cuh names, and how
 // the working warps share the work: each has IN x 16 input and OUT x 8 output
-// channels of NEAR neighbouring taps, and one of SPLITS shares of the pixels.
+// channels of a row of NEAR taps, and one of SPLITS shares of the pixels.
 
 constexpr int WORKERS = THREADS - FILLERS;
 constexpr int STEPS = (POSITIONS + 15) / 16;  // of 16 positions each
@@ -58,7 +58,7 @@ gradient(const void* __restrict__ x, const float* __restrict__ moments, const fl
     float d[NEAR][IN][OUT][4] = {};
     // Of four matrices a thread names a row of one: for the input (channels, pixels) go 00 10 01 11, for delta 00 01 10 11.
     const u32 start = (u32)__cvta_generic_to_shared(shared);
-    const u32 input_place = 16 * ((in_block * IN * 2 + lane / 8 % 2) * PLANE + lane / 16 * 8 + lane % 8);
+    const u32 input_place = 16 * ((in_block * IN * 2 + lane / 8 % 2) * PLANE + tap_block * PITCH + lane / 16 * 8 + lane % 8);
     const u32 delta_place = 16 * (CHUNKS * PLANE + (out_block * OUT + lane / 16) * DELTA_PLANE + lane / 8 % 2 * 8 + lane % 8);
     for (int band = blockIdx.x, turn = 0; band < images * BANDS; band += gridDim.x, ++turn) {
         const u32 input_at = start + turn % 2 * BAND * 16 + input_place, delta_at = start + turn % 2 * BAND * 16 + delta_place;
@@ -68,16 +68,14 @@ gradient(const void* __restrict__ x, const float* __restrict__ moments, const fl
 #pragma unroll
             for (int n = 0; n < OUT / 2; ++n) load_turned(b[n], delta_at + 16 * (2 * n * DELTA_PLANE + step * 16));
 #pragma unroll
-            for (int t = 0; t < NEAR; ++t) {
-                const int tap = tap_block * NEAR + t;
+            for (int t = 0; t < NEAR; ++t)
 #pragma unroll
                 for (int m = 0; m < IN; ++m) {
                     u32 a[4];
-                    load_turned(a, input_at + 16 * (2 * m * PLANE + step * 16 + tap / 3 * PITCH + tap % 3));
+                    load_turned(a, input_at + 16 * (2 * m * PLANE + step * 16 + t));
 #pragma unroll
                     for (int n = 0; n < OUT; ++n) multiply(d[t][m][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
                 }
-            }
         }
         arrive_at(empty(turn));
     }
