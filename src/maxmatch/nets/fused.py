@@ -14,7 +14,7 @@ deviation.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -100,6 +100,13 @@ class Fused:
             seen.append((norm, moments, x.numel() // x.shape[-1]))
             return out, sums
 
+        def activate(norm: BatchNorm, x: Tensor, sums: Tensor | None) -> Tensor:
+            if sums is None:
+                return _channels_last(functional.leaky_relu(norm(_channels_first(x)), SLOPE))
+            out, moments = _Activation.apply(x, sums, norm.weight, norm.bias, norm.eps)
+            seen.append((norm, moments, x.numel() // x.shape[-1]))
+            return cast(Tensor, out)
+
         if _fits(block.conv1) and (block.shortcut is not None or not block.activate_shortcut):
             sums = _sums(x) if sums is None else sums
             h, sums_h = apply(block.norm1, block.conv1, x, sums, None)
@@ -110,17 +117,16 @@ class Fused:
             elif block.shortcut is not None:
                 x = _channels_last(block.shortcut(_channels_first(x)))
         else:
-            y = functional.leaky_relu(block.norm1(_channels_first(x)), SLOPE)
-            h, sums_h = _channels_last(block.conv1(y)), None
-            if block.activate_shortcut:
-                x = _channels_last(y)
+            y = activate(block.norm1, x, sums)
+            h, sums_h = _channels_last(block.conv1(_channels_first(y))), None
+            x = y if block.activate_shortcut else x
             if block.shortcut is not None:
                 x = _channels_last(block.shortcut(_channels_first(x)))
         if _fits(block.conv2):
             x, sums = apply(block.norm2, block.conv2, h, _sums(h) if sums_h is None else sums_h, x)
             return x, sums
-        y = functional.leaky_relu(block.norm2(_channels_first(h)), SLOPE)
-        return _channels_last(block.conv2(y)) + x, None
+        y = activate(block.norm2, h, sums_h)
+        return _channels_last(block.conv2(_channels_first(y))) + x, None
 
 
 def layout(weight: Tensor) -> Tensor:
@@ -205,22 +211,39 @@ class _Convolution(torch.autograd.Function):
         delta = gradients[0].contiguous()
         found = _whole(weight_gradient(x, moments, gamma, beta, delta, ctx.taps))
         ds, sums = convolve_back(delta, packed_back, moments, gamma, beta, x)
-        by_beta, product = sums.sum(0)  # of ds and of ds (x - mean)
-        mean, inverse = moments
-        count = x.numel() // x.shape[-1]
-        scale = gamma * inverse
-        dx = scale * (ds - by_beta / count - (x - mean) * (inverse.square() * product / count))
-        return (
-            dx.to(x.dtype),
-            found,
-            None,
-            None,
-            None,
-            inverse * product,
-            by_beta,
-            delta if ctx.residual else None,
-            None,
-        )
+        dx, by_gamma, by_beta = _back_through_norm(ds, sums.sum(0), x, moments, gamma)
+        return dx, found, None, None, None, by_gamma, by_beta, delta if ctx.residual else None, None
+
+
+class _Activation(torch.autograd.Function):
+    """leaky(BatchNorm(x)) and the moments of x, where a convolution that doesn't fit follows one that gave the sums."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, sums: Tensor, gamma: Tensor, beta: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        mean, square = sums.to(gamma.dtype).sum(0) / (x.numel() // x.shape[-1])
+        moments = torch.stack([mean, torch.rsqrt((square - mean.square()).clamp_min(0) + eps)])
+        out = functional.leaky_relu((x - moments[0]) * (moments[1] * gamma) + beta, SLOPE).to(x.dtype)
+        ctx.save_for_backward(x, moments, gamma, beta)
+        ctx.mark_non_differentiable(moments)
+        return out, moments
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        x, moments, gamma, beta = ctx.saved_tensors
+        centred = x - moments[0]
+        ds = gradients[0] * torch.where(centred * (moments[1] * gamma) + beta > 0, 1.0, SLOPE)
+        totals = torch.stack([ds.sum((0, 1)), (ds * centred).sum((0, 1))])
+        dx, by_gamma, by_beta = _back_through_norm(ds, totals, x, moments, gamma)
+        return dx, None, by_gamma, by_beta, None
+
+
+def _back_through_norm(
+    ds: Tensor, totals: Tensor, x: Tensor, moments: Tensor, gamma: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of x, gamma and beta from that of BatchNorm's result; `totals` are the sums of ds and ds (x - mean)."""
+    (by_beta, product), (mean, inverse), count = totals, moments, x.numel() // x.shape[-1]
+    dx = gamma * inverse * (ds - by_beta / count - (x - mean) * (inverse.square() * product / count))
+    return dx.to(x.dtype), inverse * product, by_beta
 
 
 def _whole(shares: Tensor) -> Tensor:

@@ -84,6 +84,7 @@ class Step:
         self.health = Health(method.terms, views, device)
         set_mode(net, "train")
         self._make_batch = torch.compile(batches, dynamic=False, options=EXACT) if compiled else batches
+        self._add_health = torch.compile(self.health.add, dynamic=False) if compiled else self.health.add
         self._go: Callable[[int], None] = self._advance
         if mode == "captured":
             self._go = Captured(self._advance, self.tensors)
@@ -103,7 +104,7 @@ class Step:
         self.optimizer.found_inf = self.health.guard(losses, self.run.step)  # type: ignore[attr-defined]
         self.optimizer.step()
         self.average.update()
-        self.health.add(losses, op, self.batches.hidden[batch.index])
+        self._add_health(losses, op, self.batches.hidden[batch.index])
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint must hold, by name; the tensors themselves, so that loading can copy in place."""
