@@ -7,7 +7,7 @@ The paper writes a strong variant as B_sem(A_w(x)), a change of the weak view; e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from torch import Tensor
 
@@ -47,6 +47,9 @@ class Views:
     def strong_uniforms(self) -> int:
         """How many uniform numbers one strong view of one image needs: its placement's, then the policy's."""
         return self.weak.uniforms + self.strong.uniforms
+
+    def uniforms(self, kind: Literal["weak", "strong"]) -> int:
+        return self.weak_uniforms if kind == "weak" else self.strong_uniforms
 
     def weak_views(self, images: Tensor, u: Tensor) -> Tensor:
         """V weak views (V, B, C, H, W) of images (B, C, H, W) from uniforms u (V, B, 3)."""

@@ -17,6 +17,16 @@ METHODS = {
     "supervised": "supervised:Supervised",
     "fixmatch": "fixmatch:FixMatch",
     "maxmatch": "maxmatch:MaxMatch",
+    "fixmatch-anchoring": "anchoring:FixMatchAnchoring",
+    "pseudo-label": "pseudo_label:PseudoLabel",
+    "pi-model": "pi_model:PiModel",
+    "temporal-ensembling": "temporal_ensembling:TemporalEnsembling",
+    "mean-teacher": "mean_teacher:MeanTeacher",
+    "uda": "uda:UDA",
+    "flexmatch": "flexmatch:FlexMatch",
+    "freematch": "freematch:FreeMatch",
+    "softmatch": "softmatch:SoftMatch",
+    "adamatch": "adamatch:AdaMatch",
 }
 
 

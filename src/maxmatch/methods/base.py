@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
+from maxmatch.methods.alignment import Alignment
 from maxmatch.methods.functional import cross_entropy, probabilities
 from maxmatch.methods.reduce import Mean, Reduction
 
@@ -31,7 +32,7 @@ class Batch:
     y: Tensor  # (L,) their labels
     index: Tensor  # (B,) positions of the unlabelled images in the pool
     weak: Tensor  # (V, B, C, H, W) weak views of the unlabelled images
-    strong: Tensor  # (K, B, C, H, W) strong views of them
+    strong: Tensor  # (K, B, C, H, W) the K variants: strong views of them, or more weak ones where `needs` says so
     x_strong: Tensor | None = None  # (L, C, H, W) strong views of the labelled images, on request
 
 
@@ -123,6 +124,7 @@ class Needs(NamedTuple):
     weak: int = 0
     strong: Views = 0
     x_strong: bool = False
+    variants: Literal["strong", "weak"] = "strong"  # by which policy the K of `strong` are made
 
     def choices(self) -> tuple[tuple[int, float], ...]:
         """Every K that a step may draw, with its probability."""
@@ -152,34 +154,78 @@ class Method(ABC):
 
 @dataclass(frozen=True)
 class Consistency(Method):
-    """Strong views are taught what the weak view says; `over` decides which of the K count: the paper's objective.
+    """K variants of an image are taught one target; `over` decides which of them count: the paper's objective.
 
-    `weight` is the paper's lambda. `joint` passes everything through the net once, with gradient. `select` first scores
-    all K views without gradient, then trains on the chosen ones alone: Algorithm 1, and cheaper. `auto` is `select`
-    where the reduction picks views and K > 1.
+    `weight` is the paper's lambda; with `ramp` it rises from 0 over that share of the training. `align` takes the bias
+    out of the predictions that make the targets. `joint` passes everything through the net once, with gradient.
+    `select` first scores all K variants without gradient, then trains on the chosen ones alone: Algorithm 1, and
+    cheaper. `auto` is `select` where the reduction picks views and K > 1.
+
+    A method says what it teaches: `targets(p)`, or `teach` where that takes more than p. Where p comes from is
+    `opinion`: by default the first weak view's prediction, made in the same pass.
     """
 
     k: Views = 1
     over: Reduction = Mean()
     strategy: Literal["auto", "joint", "select"] = "auto"
     weight: float = 1.0
+    ramp: float = 0.0
+    align: bool = False
     target_gradient: bool = False  # True: the weak side learns too; the paper, and every implementation, stops it
 
     distance: ClassVar[Distance] = staticmethod(cross_entropy)
+    scores_labelled: ClassVar[bool] = False  # `select` scores the labelled images too, for `teach`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", parse_views(self.k))
         object.__setattr__(self, "over", Reduction.parse(self.over))
         if not 0 <= self.weight < float("inf"):
             raise UsageError(f"weight = {self.weight:g}: a number of 0 or more is wanted")
+        if not 0 <= self.ramp <= 1:
+            raise UsageError(f"ramp = {self.ramp:g}: a share of the training lies in [0, 1]; 0 is no ramp")
         if self.strategy == "select" and not self.over.picks:
             raise UsageError(
                 f"strategy = select: '{self.over.spell()}' needs every view's gradient; type --strategy joint"
             )
 
-    @abstractmethod
     def targets(self, p: Tensor) -> Target:
-        """What the strong views are taught, from the probabilities p (B, C) of the weak views."""
+        """What the variants are taught, from the probabilities p (B, C) of the weak views."""
+        raise NotImplementedError(f"{type(self).__name__} has neither targets(p) nor teach(p, run, batch)")
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        """The same with all that may be known; called once a step, so it may change `run.state`.
+
+        x (L, C) are the logits of the labelled images; None where they were not scored (`scores_labelled`).
+        """
+        return self.targets(p)
+
+    def prepare(self, run: Run, batch: Batch) -> Batch:
+        """The batch as the method wants it, noise added for example."""
+        return batch
+
+    def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
+        """Views that pass through the net beside the variants and are not taught."""
+        return (batch.weak[0],)
+
+    def supervised(self, run: Run, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of the labelled images, from their logits (L, C)."""
+        return cross_entropy(x, y).mean()
+
+    def more_terms(self, run: Run, target: Target, variants: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Terms beside the two that every method has, from the logits of the variants that are trained on."""
+        return {}
+
+    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
+        """The probabilities (B, C) that targets are made of, from the logits of the anchors and of the K variants."""
+        return probabilities(anchored[0])
+
+    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
+        """The method's own buffers and heads by name; a step finds them in `run.state`."""
+        return {"alignment": Alignment(classes)} if self.align else {}
+
+    def state(self, classes: int, images: int) -> nn.Module | None:
+        parts = self.parts(classes, images)
+        return nn.ModuleDict(parts) if parts else None
 
     @property
     def needs(self) -> Needs:
@@ -193,39 +239,73 @@ class Consistency(Method):
         return "select" if self.over.picks and most > 1 else "joint"
 
     def losses(self, run: Run, batch: Batch) -> Losses:
+        batch = self.prepare(run, batch)
         return self._select(run, batch) if self.resolved_strategy == "select" else self._joint(run, batch)
 
     def _joint(self, run: Run, batch: Batch) -> Losses:
-        x, weak, *strong = run.net(batch.x, batch.weak[0], *batch.strong)
-        target = self._teach(weak)
-        per_view = self._distances(strong, target)
+        anchors = self.anchors(batch)
+        x, *rest = run.net(batch.x, *anchors, *batch.strong)
+        anchored, variants = rest[: len(anchors)], rest[len(anchors) :]
+        target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x)
+        per_view = self._distances(variants, target)
         value, winner = self.over(per_view)
-        return self._assemble(x, batch.y, value, target, per_view, winner)
+        return self._assemble(run, batch, x, variants, value, target, per_view, winner)
 
     def _select(self, run: Run, batch: Batch) -> Losses:
-        weak, *strong = run.score(batch.weak[0], *batch.strong)
-        target = self._teach(weak)
-        per_view = self._distances(strong, target)
+        anchors = self.anchors(batch)
+        labelled = (batch.x,) if self.scores_labelled else ()
+        scored = run.score(*labelled, *anchors, *batch.strong)
+        x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
+        anchored, variants = scored[: len(anchors)], scored[len(anchors) :]
+        target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x_scored)
+        per_view = self._distances(variants, target)
         chosen = self.over.choose(per_view)  # (J, B)
         views = batch.strong[chosen, torch.arange(chosen.shape[1], device=chosen.device)]  # (J, B, C, H, W)
         if self.target_gradient:
-            x, weak, *trained = run.net(batch.x, batch.weak[0], *views)
-            target = self._teach(weak)
+            x, *rest = run.net(batch.x, *anchors, *views)
+            anchored, trained = rest[: len(anchors)], rest[len(anchors) :]
+            target = target._replace(value=self.targets(self._opinion(run, batch, anchored, trained)).value)
         else:
             x, *trained = run.net(batch.x, *views)
         value = self._distances(trained, target).mean(0)
-        return self._assemble(x, batch.y, value, target, per_view, chosen[0])
+        return self._assemble(run, batch, x, trained, value, target, per_view, chosen[0])
 
-    def _teach(self, weak: Tensor) -> Target:
-        return self.targets(probabilities(weak if self.target_gradient else weak.detach()))
+    def _opinion(
+        self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], learn: bool = False
+    ) -> Tensor:
+        p = self.opinion(run, batch, anchored, variants)
+        p = p if self.target_gradient else p.detach()
+        if not self.align:
+            return p
+        alignment = part(run, Alignment, "alignment")
+        aligned: Tensor = alignment(p)
+        if learn:
+            alignment.update(p.detach(), batch.y, run.mean)
+        return aligned
 
     def _distances(self, views: Sequence[Tensor], target: Target) -> Tensor:
         return torch.stack([type(self).distance(logits, target.value) for logits in views])  # (K, B)
 
     def _assemble(
-        self, x: Tensor, y: Tensor, value: Tensor, target: Target, per_view: Tensor, winner: Tensor
-    ) -> Losses:
+        self, run: Run, batch: Batch, x: Tensor, trained: Sequence[Tensor], value: Tensor, target: Target,
+        per_view: Tensor, winner: Tensor,
+    ) -> Losses:  # fmt: skip
         unlabeled = (target.keep * value).mean()  # over all B images: one that is not kept counts as 0
-        terms = {"supervised": cross_entropy(x, y).mean(), "unlabeled": self.weight * unlabeled}
+        weight: float | Tensor = self.weight
+        if self.ramp:
+            weight = weight * (run.progress / self.ramp).clamp(max=1.0)
+        terms = {"supervised": self.supervised(run, x, batch.y), "unlabeled": weight * unlabeled}
+        terms |= self.more_terms(run, target, trained)
         seen = Seen(target.value.detach(), target.keep, per_view.detach(), winner, unlabeled.detach())
         return Losses(terms, seen)
+
+
+P = TypeVar("P", bound=nn.Module)
+
+
+def part(run: Run, kind: type[P], name: str) -> P:
+    """A part of the method's state by name."""
+    assert isinstance(run.state, nn.ModuleDict)
+    found = run.state[name]
+    assert isinstance(found, kind)
+    return found

@@ -22,3 +22,33 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 def probabilities(logits: Tensor) -> Tensor:
     """softmax over the classes, never in less than float32: a threshold of .95 needs the digits."""
     return torch.softmax(logits.float() if logits.dtype.itemsize < 4 else logits, dim=-1)
+
+
+def squared_error(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the classes of (softmax(logits)_c - t_c)^2 per image, (B, C) -> (B,).
+
+    >>> squared_error(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
+    tensor([0.2500])
+    """
+    difference: Tensor = probabilities(logits) - target
+    return difference.square().mean(-1)
+
+
+def kl_divergence(logits: Tensor, target: Tensor) -> Tensor:
+    """sum_c t_c (log t_c - log softmax(logits)_c) per image: the cross-entropy less the target's own entropy."""
+    return cross_entropy(logits, target) - entropy(target)
+
+
+def entropy(p: Tensor) -> Tensor:
+    """-sum_c p_c log p_c per image, 0 log 0 = 0."""
+    return -torch.special.xlogy(p, p).sum(-1)
+
+
+def sharpen(p: Tensor, temperature: float) -> Tensor:
+    """p^(1/T), normalised: T below 1 makes the likely likelier.
+
+    >>> sharpen(torch.tensor([[0.2, 0.8]]), 0.5)
+    tensor([[0.0588, 0.9412]])
+    """
+    powered = torch.pow(p, 1 / temperature)
+    return powered / powered.sum(-1, keepdim=True)

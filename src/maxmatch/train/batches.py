@@ -43,6 +43,9 @@ class Batches:
         op = index.new_empty(0, len(pool), 0)
         if self.needs.weak:
             weak = self.views.weak_views(pool, row["weak"])
-        if k:
+        if k and self.needs.variants == "weak":
+            strong = self.views.weak_views(pool, row["strong"][:k])
+            op = index.new_zeros(k, len(pool), 1)  # the identity
+        elif k:
             strong, op = self.views.strong_views(pool, row["strong"][:k], row["weak"][0] if self.needs.weak else None)
         return Batch(x_weak, self.y[rows], index, weak, strong, x_strong), op

@@ -43,7 +43,7 @@ class Draws:
             "labelled/weak": (1, labelled[0], views.weak_uniforms),
             "labelled/strong": (int(needs.x_strong), labelled[0], views.strong_uniforms),
             "weak": (needs.weak, unlabelled[0], views.weak_uniforms),
-            "strong": (most, unlabelled[0], views.strong_uniforms),
+            "strong": (most, unlabelled[0], views.uniforms(needs.variants)),
         }
         self.floats = _layout({**dict.fromkeys(self.scalars, ()), **counts})
         self.ints = _layout({"step": (), **{name: (batch,) for name, (batch, _) in self.pools.items()}})

@@ -1,0 +1,36 @@
+"""AdaMatch (Berthelot et al., 2022), its semi-supervised half: a threshold relative to the labelled images."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Run, Target
+from maxmatch.methods.functional import probabilities
+
+
+@dataclass(frozen=True)
+class AdaMatch(Consistency):
+    """Kept where the confidence is at least `threshold` times the mean confidence on the labelled images; aligned."""
+
+    align: bool = True
+    threshold: float = 0.9
+
+    scores_labelled: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.threshold <= 1:
+            raise UsageError(f"threshold = {self.threshold:g}: it lies in [0, 1]; the paper has 0.9")
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        assert x is not None  # `scores_labelled`
+        confidence, label = p.max(-1)
+        usual = run.mean(probabilities(x.detach()).amax(-1).mean())
+        return Target(label, torch.ge(confidence, self.threshold * usual))

@@ -1,0 +1,41 @@
+"""FlexMatch (Zhang et al., 2021): a class that is learned slowly has a lower threshold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Run, Target, part
+from maxmatch.methods.memory import Learned
+
+
+@dataclass(frozen=True)
+class FlexMatch(Consistency):
+    """threshold_c = threshold M(beta_c), M(x) = x / (2 - x), where beta_c is the share of images learned as class c.
+
+    sigma_c counts the images whose last confident label is c; beta_c = sigma_c / max(max sigma, images without one).
+    """
+
+    threshold: float = 0.95
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.threshold <= 1:
+            raise UsageError(f"threshold = {self.threshold:g}: a confidence lies in [0, 1]; 0.95 is the paper's")
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
+
+    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images), "learned": Learned(images)}
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        learned = part(run, Learned, "learned")
+        counts = learned.counts(p.shape[1])
+        beta = counts[:-1] / counts.amax()
+        confidence, label = p.max(-1)
+        keep = torch.ge(confidence, self.threshold * (beta / (2 - beta))[label])
+        learned.update(batch.index, label, torch.ge(confidence, self.threshold))
+        return Target(label, keep)

@@ -1,0 +1,82 @@
+"""FreeMatch (Wang et al., 2023): thresholds that follow the model, and a push towards fair predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Run, Target, part
+from maxmatch.methods.functional import probabilities
+
+
+class Progress(nn.Module):
+    """Running means: the confidence, the prediction (C,), and how often each label was predicted (C,)."""
+
+    confidence: Tensor
+    predicted: Tensor
+    labels: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("confidence", torch.tensor(1 / classes))
+        self.register_buffer("predicted", torch.full((classes,), 1 / classes))
+        self.register_buffer("labels", torch.full((classes,), 1 / classes))
+
+
+@dataclass(frozen=True)
+class FreeMatch(Consistency):
+    """threshold_c = tau p~_c / max p~: tau and p~ are running means of the confidence and of the prediction.
+
+    The fairness term is the cross-entropy between p~ / h~ and p_ / h_, each normalised: p_ is the mean prediction on
+    the trained variants that are kept, h_ and h~ are how often each label is predicted, now and so far.
+    """
+
+    momentum: float = 0.999
+    fairness: float = 0.05
+
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled", "fairness")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.999")
+        if not 0 <= self.fairness < float("inf"):
+            raise UsageError(f"fairness = {self.fairness:g}: a number of 0 or more is wanted")
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
+
+    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images), "progress": Progress(classes)}
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        so_far = part(run, Progress, "progress")
+        confidence, label = p.max(-1)
+        labels = functional.one_hot(label, p.shape[1]).to(p.dtype).mean(0)
+        now = {"confidence": confidence.mean(), "predicted": p.mean(0), "labels": labels}
+        with torch.no_grad():
+            for name, value in now.items():
+                running = getattr(so_far, name)
+                running.lerp_(run.mean(value).to(running.dtype), 1 - self.momentum)
+        thresholds = so_far.confidence * so_far.predicted / so_far.predicted.amax()
+        return Target(label, torch.ge(confidence, thresholds[label]))
+
+    def more_terms(self, run: Run, target: Target, variants: Sequence[Tensor]) -> dict[str, Tensor]:
+        so_far = part(run, Progress, "progress")
+        p = torch.stack([probabilities(logits) for logits in variants]).mean(0)
+        kept = target.keep.to(p.dtype)[:, None]
+        many = kept.sum().clamp_min(1)
+        mean = (kept * p).sum(0) / many
+        often = (kept * functional.one_hot(p.argmax(-1), p.shape[1])).sum(0) / many
+        wanted = _normalised(so_far.predicted / so_far.labels).to(p.dtype)
+        found = _normalised(mean / often.clamp_min(1e-6).where(often > 0, 1.0))
+        return {"fairness": self.fairness * (wanted * torch.log(found + 1e-12)).sum()}
+
+
+def _normalised(p: Tensor) -> Tensor:
+    return p / p.sum().clamp_min(1e-12)

@@ -1,0 +1,51 @@
+"""Pi-Model (Laine & Aila, 2017): two noisy passes over one image should agree.
+
+The noise is in the views, as in the standard protocol, or Gaussian (`noise`, on pixels from -1 to 1) and dropout
+(`net.dropout`), as the paper has it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
+from maxmatch.methods.functional import squared_error
+
+
+@dataclass(frozen=True)
+class PiModel(Consistency):
+    """Squared error between the predictions of a weak view and of K others."""
+
+    weight: float = 10.0
+    ramp: float = 0.4
+    views: Literal["weak", "strong"] = "weak"
+    noise: float = 0.0
+
+    distance: ClassVar[Distance] = staticmethod(squared_error)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.noise < float("inf"):
+            raise UsageError(f"noise = {self.noise:g}: a standard deviation is 0 or more; the paper has 0.15")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(weak=1, strong=self.k, variants=self.views)
+
+    def prepare(self, run: Run, batch: Batch) -> Batch:
+        if not self.noise:
+            return batch
+        x, weak, strong = (self._disturbed(run, images) for images in (batch.x, batch.weak, batch.strong))
+        return replace(batch, x=x, weak=weak, strong=strong)
+
+    def targets(self, p: Tensor) -> Target:
+        return Target(p, p.new_ones(len(p)))
+
+    def _disturbed(self, run: Run, images: Tensor) -> Tensor:
+        pixels = run.pixels(images) if images.dtype == torch.uint8 else images
+        return pixels + self.noise * torch.randn_like(pixels)

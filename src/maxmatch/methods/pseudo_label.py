@@ -1,0 +1,34 @@
+"""Pseudo-Label (Lee, 2013): the model's confident guesses are taken for labels.
+
+With K views the guess of the first teaches all of them; at K = 1 a view is taught its own label, as in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from maxmatch.methods.base import Batch, Needs, Run
+from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.methods.functional import probabilities
+
+
+@dataclass(frozen=True)
+class PseudoLabel(FixMatch):
+    """Confident predictions on a weak view are its label."""
+
+    ramp: float = 0.4
+    views: Literal["weak", "strong"] = "weak"
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(strong=self.k, variants=self.views)
+
+    def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
+        return ()
+
+    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
+        return probabilities(variants[0])

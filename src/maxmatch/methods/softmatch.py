@@ -1,0 +1,61 @@
+"""SoftMatch (Chen et al., 2023): the less confident, the less it counts, by a truncated Gaussian."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Run, Target, part
+
+
+class Confidence(nn.Module):
+    """Running mean and variance of the confidence, and the mean prediction (C,)."""
+
+    mean: Tensor
+    variance: Tensor
+    predicted: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor(1 / classes))
+        self.register_buffer("variance", torch.tensor(1.0))
+        self.register_buffer("predicted", torch.full((classes,), 1 / classes))
+
+
+@dataclass(frozen=True)
+class SoftMatch(Consistency):
+    """Weight exp(-(c - mu)^2 / (2 sigma^2 / n_sigma^2)) below the mean confidence mu, 1 above it.
+
+    The confidence c is that of the prediction aligned to uniform classes (`uniform`); the label is its own.
+    """
+
+    momentum: float = 0.999
+    n_sigma: float = 2.0
+    uniform: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.999")
+        if not self.n_sigma > 0:
+            raise UsageError(f"n_sigma = {self.n_sigma:g}: it is above 0; the paper has 2")
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
+
+    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images), "confidence": Confidence(classes)}
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        seen = part(run, Confidence, "confidence")
+        fair = p / seen.predicted.to(p.dtype) if self.uniform else p
+        confidence = (fair / fair.sum(-1, keepdim=True)).amax(-1)
+        now = {"mean": confidence.mean(), "variance": confidence.var(), "predicted": p.mean(0)}
+        with torch.no_grad():
+            for name, value in now.items():
+                running = getattr(seen, name)
+                running.lerp_(run.mean(value).to(running.dtype), 1 - self.momentum)
+        below = (seen.mean - confidence).clamp_min(0)
+        return Target(p.argmax(-1), torch.exp(-below.square() * self.n_sigma**2 / (2 * seen.variance)))

@@ -1,0 +1,58 @@
+"""Temporal Ensembling (Laine & Aila, 2017): an image's past predictions, averaged, teach its next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target, part
+from maxmatch.methods.functional import probabilities, squared_error
+from maxmatch.methods.memory import Ensemble
+
+
+@dataclass(frozen=True)
+class TemporalEnsembling(Consistency):
+    """Squared error to z~ = Z / (1 - momentum^visits), Z <- momentum Z + (1 - momentum) z, image by image.
+
+    An image that was never seen has no target yet. With K views their mean prediction is remembered. The paper's
+    weight is 30 times the share of labelled images; here it is a plain number.
+    """
+
+    weight: float = 30.0
+    ramp: float = 0.4
+    momentum: float = 0.6
+    views: Literal["weak", "strong"] = "weak"
+
+    distance: ClassVar[Distance] = staticmethod(squared_error)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.momentum < 1:
+            raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.6")
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: the past has no gradient; leave it out")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(strong=self.k, variants=self.views)
+
+    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images), "past": Ensemble(images, classes)}
+
+    def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
+        return ()
+
+    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
+        past = part(run, Ensemble, "past")
+        p, _ = past.recall(batch.index, self.momentum)
+        now = torch.stack([probabilities(logits.detach()) for logits in variants]).mean(0)
+        past.update(batch.index, now, self.momentum)
+        return p.to(now.dtype)
+
+    def targets(self, p: Tensor) -> Target:
+        return Target(p, torch.gt(p.sum(-1), 0))

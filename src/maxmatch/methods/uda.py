@@ -1,0 +1,51 @@
+"""UDA (Xie et al., 2020): sharpened predictions on weak views teach strong views; labelled images wait their turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Consistency, Distance, Run, Target
+from maxmatch.methods.functional import cross_entropy, kl_divergence, probabilities, sharpen
+
+
+@dataclass(frozen=True)
+class UDA(Consistency):
+    """KL to softmax(logits / temperature) where the unsharpened confidence passes the threshold.
+
+    `annealing` is training-signal annealing: a labelled image counts while its own class is less likely than
+    eta = a(t) (1 - 1/C) + 1/C, with a(t) = t, 1 - exp(-5 t) or exp(5 (t - 1)). Google's table has temperature 1 and
+    threshold .95.
+    """
+
+    temperature: float = 0.4
+    threshold: float = 0.8
+    annealing: Literal["none", "linear", "log", "exp"] = "none"
+
+    distance: ClassVar[Distance] = staticmethod(kl_divergence)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise UsageError(
+                f"temperature = {self.temperature:g}: it is above 0; the paper has 0.4, and 1 is no change"
+            )
+        if not 0 <= self.threshold <= 1:
+            raise UsageError(f"threshold = {self.threshold:g}: a confidence lies in [0, 1]; the paper has 0.8")
+
+    def targets(self, p: Tensor) -> Target:
+        return Target(sharpen(p, self.temperature), torch.ge(p.amax(-1), self.threshold))
+
+    def supervised(self, run: Run, x: Tensor, y: Tensor) -> Tensor:
+        loss = cross_entropy(x, y)
+        if self.annealing == "none":
+            return loss.mean()
+        t = run.progress
+        rise = {"linear": t, "log": 1 - torch.exp(-5 * t), "exp": torch.exp(5 * (t - 1))}[self.annealing]
+        classes = x.shape[1]
+        counts = torch.lt(probabilities(x.detach()).gather(1, y[:, None])[:, 0], rise * (1 - 1 / classes) + 1 / classes)
+        return (counts * loss).sum() / counts.sum().clamp_min(1)
