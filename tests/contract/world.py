@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from maxmatch.errors import UsageError
 from maxmatch.methods import METHODS, make_method, method_values
 from maxmatch.methods.base import Batch, Consistency, Method
 from maxmatch.nets import make_net
@@ -54,6 +55,36 @@ def make_batch(seed: int = 0, k: int = K) -> Batch:
     return Batch(x, y, torch.arange(UNLABELLED), weak, strong, x + 0.5 * draw(LABELLED))
 
 
+def settle(method: Method, run: Runner, batch: Batch) -> Runner:
+    """Give the run the method's state, after two steps on the batch: what is remembered is there."""
+    run.state = method.state(CLASSES, UNLABELLED)
+    if run.state is not None:
+        run.state.double()
+        buffers = [b.clone() for b in run._net.buffers()]
+        for _ in range(2):
+            method.losses(run, batch)
+        # Two steps move a running mean by little. As if training were well under way:
+        if "alignment" in run.state:  # one class was predicted too often,
+            run.state["alignment"].predicted.copy_(torch.linspace(0.14, 0.26, CLASSES))
+        if "confidence" in run.state:  # half of the images are less confident than usual,
+            run.state["confidence"].mean.fill_(0.6)
+            run.state["confidence"].variance.fill_(0.05)
+        if "learned" in run.state:  # every image has been learned.
+            run.state["learned"].label.copy_(run._net(batch.weak[0]).argmax(-1))
+        for buffer, held in zip(run._net.buffers(), buffers, strict=True):
+            buffer.copy_(held)
+    return run
+
+
+def takes(method: str, **options: object) -> bool:
+    """Whether a method has these fields and takes these values."""
+    try:
+        make_method({**options, "name": method})
+    except UsageError:
+        return False
+    return True
+
+
 def consistency_methods() -> list[str]:
     return [name for name in METHODS if isinstance(make_method({"name": name}), Consistency)]
 
@@ -67,7 +98,10 @@ def in_the_middle(name: str, net: nn.Module, batch: Batch, **options: object) ->
     method = make_method({"name": name, **options})
     if hasattr(method, "threshold"):
         with torch.no_grad():
-            confidence = torch.softmax(net(batch.weak[0]), -1).amax(-1)
+            view = batch.weak[0] if not isinstance(method, Consistency) or method.anchors(batch) else batch.strong[0]
+            confidence = torch.softmax(net(view), -1).amax(-1)
+        if isinstance(method, Consistency) and method.scores_labelled:  # a threshold relative to theirs
+            return changed(method, threshold=1.0)
         method = changed(method, threshold=float(confidence.median()))
     return method
 

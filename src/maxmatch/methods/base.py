@@ -212,7 +212,7 @@ class Consistency(Method):
         return cross_entropy(x, y).mean()
 
     def more_terms(self, run: Run, target: Target, variants: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Terms beside the two that every method has, from the logits of the variants that are trained on."""
+        """Terms beside the two that every method has, from the logits of the variants that count."""
         return {}
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
@@ -249,6 +249,9 @@ class Consistency(Method):
         target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x)
         per_view = self._distances(variants, target)
         value, winner = self.over(per_view)
+        if self.over.picks:
+            chosen = self.over.choose(per_view.detach())  # (J, B)
+            variants = list(torch.stack(variants)[chosen, torch.arange(chosen.shape[1], device=chosen.device)])
         return self._assemble(run, batch, x, variants, value, target, per_view, winner)
 
     def _select(self, run: Run, batch: Batch) -> Losses:

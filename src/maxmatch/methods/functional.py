@@ -41,7 +41,8 @@ def kl_divergence(logits: Tensor, target: Tensor) -> Tensor:
 
 def entropy(p: Tensor) -> Tensor:
     """-sum_c p_c log p_c per image, 0 log 0 = 0."""
-    return -torch.special.xlogy(p, p).sum(-1)
+    terms: Tensor = torch.special.xlogy(p, p)
+    return -terms.sum(-1)
 
 
 def sharpen(p: Tensor, temperature: float) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Needs, Run
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.functional import probabilities
@@ -22,6 +23,11 @@ class PseudoLabel(FixMatch):
 
     ramp: float = 0.4
     views: Literal["weak", "strong"] = "weak"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: a label has no gradient; leave it out")
 
     @property
     def needs(self) -> Needs:
