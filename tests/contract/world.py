@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import METHODS, make_method, method_values
-from maxmatch.methods.base import Batch, Consistency, Method
-from maxmatch.nets import make_net
+from maxmatch.methods.base import Batch, Consistency, Method, Mix
+from maxmatch.nets import make_net, num_features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.preprocess import Preprocessing
@@ -24,10 +24,14 @@ class PlainNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.one, self.two = nn.Conv2d(1, 8, 3, padding=1), nn.Conv2d(8, 8, 3, stride=2, padding=1)
-        self.head = nn.Linear(8 * 16, CLASSES)
+        self.num_features = 8 * 16
+        self.head = nn.Linear(self.num_features, CLASSES)
+
+    def forward_features(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.two(torch.tanh(self.one(x)))).flatten(1)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(torch.tanh(self.two(torch.tanh(self.one(x)))).flatten(1))
+        return self.head(self.forward_features(x))
 
 
 def make_world(kind: str = "plain", seed: int = 0) -> tuple[nn.Module, Runner]:
@@ -52,12 +56,15 @@ def make_batch(seed: int = 0, k: int = K) -> Batch:
     y = torch.randint(CLASSES, (LABELLED,), generator=generator)
     weak = u + 0.1 * draw(1, UNLABELLED)
     strong = torch.stack([u + 0.7 * draw(UNLABELLED) for _ in range(k)])
-    return Batch(x, y, torch.arange(UNLABELLED), weak, strong, x + 0.5 * draw(LABELLED))
+    many = LABELLED + k * UNLABELLED
+    mix = Mix(*torch.rand(2, many, generator=generator, dtype=torch.float64))
+    return Batch(x, y, torch.arange(UNLABELLED), weak, strong, x + 0.5 * draw(LABELLED), mix)
 
 
 def settle(method: Method, run: Runner, batch: Batch) -> Runner:
     """Give the run the method's state, after two steps on the batch: what is remembered is there."""
-    run.state = method.state(CLASSES, UNLABELLED)
+    torch.manual_seed(0)
+    run.state = method.state(CLASSES, UNLABELLED, num_features(run._net))
     if run.state is not None:
         run.state.double()
         buffers = [b.clone() for b in run._net.buffers()]
@@ -73,6 +80,7 @@ def settle(method: Method, run: Runner, batch: Batch) -> Runner:
             run.state["learned"].label.copy_(run._net(batch.weak[0]).argmax(-1))
         for buffer, held in zip(run._net.buffers(), buffers, strict=True):
             buffer.copy_(held)
+    torch.manual_seed(1)
     return run
 
 

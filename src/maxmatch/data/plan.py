@@ -44,6 +44,10 @@ class Plan:
         drawn = self._generator(stream, number).random((BLOCK, math.prod(shape)), dtype=np.float32)
         return drawn.reshape(BLOCK, *shape)
 
+    def betas(self, stream: str, number: int, count: int, alpha: float) -> Floats:
+        """Numbers of Beta(alpha, alpha) for all steps of a block, (BLOCK, count)."""
+        return self._generator(f"{stream}/beta", number).beta(alpha, alpha, (BLOCK, count)).astype(np.float32)
+
     def indices(self, stream: str, step: int, batch: int, n: int) -> Indices:
         """The step's `batch` positions in an endless stream over n images, shuffled anew each time round."""
         first = step * batch

@@ -34,10 +34,22 @@ class Batch:
     weak: Tensor  # (V, B, C, H, W) weak views of the unlabelled images
     strong: Tensor  # (K, B, C, H, W) the K variants: strong views of them, or more weak ones where `needs` says so
     x_strong: Tensor | None = None  # (L, C, H, W) strong views of the labelled images, on request
+    mix: Mix | None = None  # what mixing draws, on request
+    target: Tensor | None = None  # (K, B, C) what each variant is taught, where a method's `prepare` has made it
+
+
+class Mix(NamedTuple):
+    """Draws for mixing M images with one another: M is the number of labelled images and of all variants."""
+
+    order: Tensor  # (M,) uniform: argsort of the first m is a shuffle of m images
+    weight: Tensor  # (M,) Beta(alpha, alpha)
 
 
 class Target(NamedTuple):
-    """What the strong views are taught: labels (B,) or probabilities (B, C), and which images (or how much) count."""
+    """What the variants are taught: labels (B,), probabilities (B, C), or (K, B, C) if each is taught its own.
+
+    `keep` says which images, or how much they, count.
+    """
 
     value: Tensor
     keep: Tensor  # (B,) bool, or weights
@@ -70,6 +82,15 @@ class Run(Protocol):
 
     def score(self, *groups: Tensor) -> Sequence[Tensor]:
         """The same without gradient: batch statistics, running ones untouched."""
+
+    def aside(self, *groups: Tensor) -> Sequence[Tensor]:
+        """With gradient and batch statistics, running ones untouched: for all but the pass that should move them."""
+
+    def probe(self, *groups: Tensor) -> Sequence[Tensor]:
+        """As `aside`, in the precision of the weights: for gradients with respect to small changes of an image."""
+
+    def features(self, *groups: Tensor) -> Sequence[Tensor]:
+        """As `aside`, but what the net's head sees, (B, F)."""
 
     def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
         """Logits of the averaged net in eval mode, without gradient."""
@@ -125,6 +146,7 @@ class Needs(NamedTuple):
     strong: Views = 0
     x_strong: bool = False
     variants: Literal["strong", "weak"] = "strong"  # by which policy the K of `strong` are made
+    mix: float | None = None  # alpha of the Beta(alpha, alpha) that mixing weights come from
 
     def choices(self) -> tuple[tuple[int, float], ...]:
         """Every K that a step may draw, with its probability."""
@@ -147,8 +169,8 @@ class Method(ABC):
     def losses(self, run: Run, batch: Batch) -> Losses:
         """Named, weighted terms, and what was seen on the way."""
 
-    def state(self, classes: int, images: int) -> nn.Module | None:
-        """The method's own buffers and heads, for `classes` classes and a pool of `images`; None if it has none."""
+    def state(self, classes: int, images: int, features: int = 0) -> nn.Module | None:
+        """The method's own buffers and heads, for a pool of `images` and the `features` that the net's head sees."""
         return None
 
 
@@ -175,6 +197,7 @@ class Consistency(Method):
 
     distance: ClassVar[Distance] = staticmethod(cross_entropy)
     scores_labelled: ClassVar[bool] = False  # `select` scores the labelled images too, for `teach`
+    trains_anchors: ClassVar[bool] = False  # `select` trains on the anchors too, for `more_terms`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "k", parse_views(self.k))
@@ -211,20 +234,29 @@ class Consistency(Method):
         """The loss of the labelled images, from their logits (L, C)."""
         return cross_entropy(x, y).mean()
 
-    def more_terms(self, run: Run, target: Target, variants: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Terms beside the two that every method has, from the logits of the variants that count."""
+    def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
+        """Logits of the labelled images and of the groups, with gradient."""
+        return run.net(x, *groups)
+
+    def more_terms(
+        self, run: Run, batch: Batch, target: Target, anchored: Sequence[Tensor], variants: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        """Terms beside the two that every method has, from the logits of the anchors and of the variants that count.
+
+        `select` trains without the anchors, unless `trains_anchors`; they are empty then.
+        """
         return {}
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         """The probabilities (B, C) that targets are made of, from the logits of the anchors and of the K variants."""
         return probabilities(anchored[0])
 
-    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
+    def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         """The method's own buffers and heads by name; a step finds them in `run.state`."""
         return {"alignment": Alignment(classes)} if self.align else {}
 
-    def state(self, classes: int, images: int) -> nn.Module | None:
-        parts = self.parts(classes, images)
+    def state(self, classes: int, images: int, features: int = 0) -> nn.Module | None:
+        parts = self.parts(classes, images, features)
         return nn.ModuleDict(parts) if parts else None
 
     @property
@@ -244,15 +276,14 @@ class Consistency(Method):
 
     def _joint(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
-        x, *rest = run.net(batch.x, *anchors, *batch.strong)
+        x, *rest = self.train_pass(run, batch.x, *anchors, *batch.strong)
         anchored, variants = rest[: len(anchors)], rest[len(anchors) :]
         target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x)
-        per_view = self._distances(variants, target)
+        per_view = self._distances(variants, target.value)
         value, winner = self.over(per_view)
         if self.over.picks:
-            chosen = self.over.choose(per_view.detach())  # (J, B)
-            variants = list(torch.stack(variants)[chosen, torch.arange(chosen.shape[1], device=chosen.device)])
-        return self._assemble(run, batch, x, variants, value, target, per_view, winner)
+            variants = list(_picked(torch.stack(variants), self.over.choose(per_view.detach())))
+        return self._assemble(run, batch, x, anchored, variants, value, target, per_view, winner)
 
     def _select(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
@@ -261,23 +292,27 @@ class Consistency(Method):
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
         anchored, variants = scored[: len(anchors)], scored[len(anchors) :]
         target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x_scored)
-        per_view = self._distances(variants, target)
+        per_view = self._distances(variants, target.value)
         chosen = self.over.choose(per_view)  # (J, B)
-        views = batch.strong[chosen, torch.arange(chosen.shape[1], device=chosen.device)]  # (J, B, C, H, W)
+        taught = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
+        again = anchors if self.target_gradient or self.trains_anchors else ()
+        x, *rest = self.train_pass(run, batch.x, *again, *_picked(batch.strong, chosen))
+        anchored, trained = rest[: len(again)], rest[len(again) :]
         if self.target_gradient:
-            x, *rest = run.net(batch.x, *anchors, *views)
-            anchored, trained = rest[: len(anchors)], rest[len(anchors) :]
-            target = target._replace(value=self.targets(self._opinion(run, batch, anchored, trained)).value)
-        else:
-            x, *trained = run.net(batch.x, *views)
-        value = self._distances(trained, target).mean(0)
-        return self._assemble(run, batch, x, trained, value, target, per_view, chosen[0])
+            taught = self.targets(self._opinion(run, batch, anchored, trained)).value
+            target = target._replace(value=taught)
+        value = self._distances(trained, taught).mean(0)
+        return self._assemble(run, batch, x, anchored, trained, value, target, per_view, chosen[0])
 
     def _opinion(
         self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], learn: bool = False
     ) -> Tensor:
         p = self.opinion(run, batch, anchored, variants)
         p = p if self.target_gradient else p.detach()
+        return p if batch.target is not None else self.aligned(run, batch, p, learn)
+
+    def aligned(self, run: Run, batch: Batch, p: Tensor, learn: bool = True) -> Tensor:
+        """p with its bias taken out, where `align` says so; a `prepare` that makes targets calls it itself."""
         if not self.align:
             return p
         alignment = part(run, Alignment, "alignment")
@@ -286,21 +321,30 @@ class Consistency(Method):
             alignment.update(p.detach(), batch.y, run.mean)
         return aligned
 
-    def _distances(self, views: Sequence[Tensor], target: Target) -> Tensor:
-        return torch.stack([type(self).distance(logits, target.value) for logits in views])  # (K, B)
+    def _distances(self, views: Sequence[Tensor], target: Tensor) -> Tensor:
+        each = target if target.ndim == 3 else [target] * len(views)
+        return torch.stack([type(self).distance(view, t) for view, t in zip(views, each, strict=True)])  # (K, B)
 
     def _assemble(
-        self, run: Run, batch: Batch, x: Tensor, trained: Sequence[Tensor], value: Tensor, target: Target,
-        per_view: Tensor, winner: Tensor,
+        self, run: Run, batch: Batch, x: Tensor, anchored: Sequence[Tensor], trained: Sequence[Tensor], value: Tensor,
+        target: Target, per_view: Tensor, winner: Tensor,
     ) -> Losses:  # fmt: skip
         unlabeled = (target.keep * value).mean()  # over all B images: one that is not kept counts as 0
-        weight: float | Tensor = self.weight
-        if self.ramp:
-            weight = weight * (run.progress / self.ramp).clamp(max=1.0)
+        weight = self.ramped(run, self.weight)
         terms = {"supervised": self.supervised(run, x, batch.y), "unlabeled": weight * unlabeled}
-        terms |= self.more_terms(run, target, trained)
-        seen = Seen(target.value.detach(), target.keep, per_view.detach(), winner, unlabeled.detach())
+        terms |= self.more_terms(run, batch, target, anchored, trained)
+        taught = target.value.detach() if target.value.ndim < 3 else target.value.detach().mean(0)
+        seen = Seen(taught, target.keep, per_view.detach(), winner, unlabeled.detach())
         return Losses(terms, seen)
+
+    def ramped(self, run: Run, weight: float) -> float | Tensor:
+        """A weight, times how far its `ramp` has come."""
+        return weight * (run.progress / self.ramp).clamp(max=1.0) if self.ramp else weight
+
+
+def _picked(views: Tensor, chosen: Tensor) -> Tensor:
+    """Of (K, B, ...) the chosen ones (J, B): (J, B, ...)."""
+    return views[chosen, torch.arange(chosen.shape[1], device=chosen.device)]
 
 
 P = TypeVar("P", bound=nn.Module)

@@ -28,8 +28,8 @@ class FlexMatch(Consistency):
         if self.target_gradient:
             raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
 
-    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
-        return {**super().parts(classes, images), "learned": Learned(images)}
+    def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images, features), "learned": Learned(images)}
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         learned = part(run, Learned, "learned")

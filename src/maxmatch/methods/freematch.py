@@ -51,8 +51,8 @@ class FreeMatch(Consistency):
         if self.target_gradient:
             raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
 
-    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
-        return {**super().parts(classes, images), "progress": Progress(classes)}
+    def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images, features), "progress": Progress(classes)}
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         so_far = part(run, Progress, "progress")
@@ -66,7 +66,9 @@ class FreeMatch(Consistency):
         thresholds = so_far.confidence * so_far.predicted / so_far.predicted.amax()
         return Target(label, torch.ge(confidence, thresholds[label]))
 
-    def more_terms(self, run: Run, target: Target, variants: Sequence[Tensor]) -> dict[str, Tensor]:
+    def more_terms(
+        self, run: Run, batch: Batch, target: Target, anchored: Sequence[Tensor], variants: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
         so_far = part(run, Progress, "progress")
         p = torch.stack([probabilities(logits) for logits in variants]).mean(0)
         kept = target.keep.to(p.dtype)[:, None]

@@ -53,3 +53,9 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     """
     powered = torch.pow(p, 1 / temperature)
     return powered / powered.sum(-1, keepdim=True)
+
+
+def mixed(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
+    """weight one + (1 - weight) other, image by image: weight (B,)."""
+    w = weight.view(-1, *[1] * (one.ndim - 1)).to(one.dtype)
+    return w * one + (1 - w) * other

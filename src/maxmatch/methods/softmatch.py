@@ -45,8 +45,8 @@ class SoftMatch(Consistency):
         if self.target_gradient:
             raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
 
-    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
-        return {**super().parts(classes, images), "confidence": Confidence(classes)}
+    def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images, features), "confidence": Confidence(classes)}
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         seen = part(run, Confidence, "confidence")

@@ -41,8 +41,8 @@ class TemporalEnsembling(Consistency):
     def needs(self) -> Needs:
         return Needs(strong=self.k, variants=self.views)
 
-    def parts(self, classes: int, images: int) -> dict[str, nn.Module]:
-        return {**super().parts(classes, images), "past": Ensemble(images, classes)}
+    def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images, features), "past": Ensemble(images, classes)}
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
         return ()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
 from maxmatch.nets.wide_resnet import WideResNet, shape_of
@@ -35,3 +38,19 @@ def _resnet(name: str, classes: int, channels: int) -> nn.Module:
         raise UsageError(f"net.name = '{name}': it takes colour images, these have {channels} channel")
     net: nn.Module = getattr(models, name)(weights=None, num_classes=classes)
     return net
+
+
+def features(net: Any, x: Tensor) -> Tensor:
+    """What a net's head sees of images, (B, F)."""
+    if not hasattr(net, "forward_features"):  # torchvision's
+        x = net.maxpool(net.relu(net.bn1(net.conv1(x))))
+        for layer in (net.layer1, net.layer2, net.layer3, net.layer4):
+            x = layer(x)
+        return torch.flatten(net.avgpool(x), 1)
+    found: Tensor = net.forward_features(x)
+    return found.mean((2, 3)) if found.ndim == 4 else found
+
+
+def num_features(net: Any) -> int:
+    """How many features a net's head sees."""
+    return int(net.num_features if hasattr(net, "num_features") else net.fc.in_features)

@@ -53,6 +53,17 @@ def set_mode(net: nn.Module, mode: Mode) -> None:
 
 
 @contextmanager
+def still(net: nn.Module) -> Iterator[None]:
+    """Within: `train` mode, dropout and all, but running statistics stay as they are."""
+    set_mode(net, "score")
+    net.train()
+    try:
+        yield
+    finally:
+        set_mode(net, "train")
+
+
+@contextmanager
 def scoring(net: nn.Module) -> Iterator[None]:
     """Within: `score` mode and no gradient. Afterwards: `train` again."""
     set_mode(net, "score")

@@ -8,7 +8,7 @@ from torch import Tensor
 from maxmatch.augment import Views, Weak, randaugment
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import Split
-from maxmatch.methods.base import Batch, Needs
+from maxmatch.methods.base import Batch, Mix, Needs
 from maxmatch.train.draws import Row
 from maxmatch.train.recipe import AugmentSettings
 
@@ -48,4 +48,5 @@ class Batches:
             op = index.new_zeros(k, len(pool), 1)  # the identity
         elif k:
             strong, op = self.views.strong_views(pool, row["strong"][:k], row["weak"][0] if self.needs.weak else None)
-        return Batch(x_weak, self.y[rows], index, weak, strong, x_strong), op
+        mix = Mix(row["mix/order"][0], row["mix/weight"]) if self.needs.mix is not None else None
+        return Batch(x_weak, self.y[rows], index, weak, strong, x_strong, mix), op

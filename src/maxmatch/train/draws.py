@@ -39,12 +39,15 @@ class Draws:
         self.plan, self.choices, self.scalars = plan, needs.choices(), dict(scalars)
         self.pools = {"labelled": labelled, "unlabelled": unlabelled}
         most = max(k for k, _ in self.choices)
-        counts = {
+        counts: dict[str, tuple[int, ...]] = {
             "labelled/weak": (1, labelled[0], views.weak_uniforms),
             "labelled/strong": (int(needs.x_strong), labelled[0], views.strong_uniforms),
             "weak": (needs.weak, unlabelled[0], views.weak_uniforms),
             "strong": (most, unlabelled[0], views.uniforms(needs.variants)),
         }
+        mixing = labelled[0] + most * unlabelled[0] if needs.mix is not None else 0
+        counts |= {"mix/order": (int(mixing > 0), mixing), "mix/weight": (mixing,)}
+        self.alpha = needs.mix
         self.floats = _layout({**dict.fromkeys(self.scalars, ()), **counts})
         self.ints = _layout({"step": (), **{name: (batch,) for name, (batch, _) in self.pools.items()}})
 
@@ -59,6 +62,10 @@ class Draws:
         for name, (place, shape) in self.floats.items():
             if name in self.scalars:
                 floats[:, place] = [[self.scalars[name](step)] for step in range(first, first + BLOCK)]
+                continue
+            if name == "mix/weight":
+                if self.alpha is not None:
+                    floats[:, place] = self.plan.betas("mix", number, shape[0], self.alpha)
                 continue
             for view, part in enumerate(np.split(floats[:, place], shape[0], axis=1) if shape[0] else ()):
                 part[:] = self.plan.block(f"{name}/{view}", number, shape[1:]).reshape(BLOCK, -1)

@@ -9,8 +9,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from maxmatch.nets import features
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import scoring
+from maxmatch.nets.batchnorm import scoring, still
 from maxmatch.nets.fused import Fused, can_fuse
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.nets.wide_resnet import WideResNet
@@ -46,6 +47,9 @@ class Runner:
         if fused and bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device):
             self.fused = self._try_fused(net, preprocessing)
         self._train, self._score = (self._make_pass(net, precision, compiled, self.fused) for _ in range(2))
+        self._aside = self._make_pass(net, precision, compiled, self.fused)
+        self._probe = self._make_pass(net, nullcontext, compiled)
+        self._features = self._make_pass(net, precision, compiled, head=False)
         self._teach = self._make_pass(average.net, precision, compiled)
         # The averaged net as it will be used: in the precision of its weights, whatever training runs in.
         self.evaluate = self._make_pass(average.net, nullcontext, compiled)
@@ -61,6 +65,18 @@ class Runner:
     def score(self, *groups: Tensor) -> Sequence[Tensor]:
         with scoring(self._net):
             return self._split(self._score, groups)
+
+    def aside(self, *groups: Tensor) -> Sequence[Tensor]:
+        with still(self._net):
+            return self._split(self._aside, groups)
+
+    def probe(self, *groups: Tensor) -> Sequence[Tensor]:
+        with still(self._net):
+            return self._split(self._probe, groups)
+
+    def features(self, *groups: Tensor) -> Sequence[Tensor]:
+        with still(self._net):
+            return self._split(self._features, groups)
 
     def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
         with torch.no_grad():
@@ -93,12 +109,15 @@ class Runner:
         precision: Callable[[], AbstractContextManager[object]],
         compiled: bool,
         fused: Fused | None = None,
+        head: bool = True,
     ) -> Pass:
+        whole = net if head else partial(features, net)
+
         def forward(images: Tensor) -> Tensor:
             with precision():
                 if fused is not None and images.dtype == torch.uint8:
                     return fused(images)
-                logits: Tensor = net(self.pixels(images) if images.dtype == torch.uint8 else images)
+                logits: Tensor = whole(self.pixels(images) if images.dtype == torch.uint8 else images)
             return logits
 
         return torch.compile(forward, dynamic=False) if compiled else forward

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.methods.base import Method
+from maxmatch.nets import num_features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.preprocess import Preprocessing
@@ -68,7 +69,7 @@ class Step:
         self.rows = Rows(draws, device)
         row = self.rows.row
         self.lr = row["lr"]
-        self.state = method.state(classes, len(batches.pool))
+        self.state = method.state(classes, len(batches.pool), num_features(net))
         if self.state is not None:
             self.state.to(device)
         assert not isinstance(settings.ema_decay, str)  # settled by recipe.resolve

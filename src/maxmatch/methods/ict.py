@@ -1,0 +1,63 @@
+"""ICT (Verma et al., 2019): between two images the prediction should lie between theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
+from maxmatch.methods.functional import mixed, probabilities, squared_error
+
+
+@dataclass(frozen=True)
+class ICT(Consistency):
+    """Squared error between f(mix(u, u')) and mix(teacher(u), teacher(u')), with weights from Beta(alpha, alpha).
+
+    K variants are K mixes of an image, each with a partner and a weight of its own; the worst of them is our reading.
+    """
+
+    weight: float = 100.0
+    ramp: float = 0.4
+    alpha: float = 1.0
+
+    distance: ClassVar[Distance] = staticmethod(squared_error)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.alpha > 0:
+            raise UsageError(f"alpha = {self.alpha:g}: it is above 0; 1 draws the weights uniformly")
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: the teacher is not trained; leave it out")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(weak=1, strong=self.k, variants="weak", mix=self.alpha)
+
+    def prepare(self, run: Run, batch: Batch) -> Batch:
+        assert batch.mix is not None  # `needs` asked for it
+        (logits,) = run.teacher(batch.weak[0])
+        p, count = self.aligned(run, batch, probabilities(logits)), len(batch.index)
+        images, targets = [], []
+        for view, images_of_view in enumerate(batch.strong):
+            drawn = slice(view * count, (view + 1) * count)
+            partner, weight = batch.mix.order[drawn].argsort(), batch.mix.weight[drawn]
+            pixels = run.pixels(images_of_view) if images_of_view.dtype == torch.uint8 else images_of_view
+            images.append(mixed(pixels, pixels[partner], weight))
+            targets.append(mixed(p, p[partner], weight))
+        return replace(batch, strong=torch.stack(images), target=torch.stack(targets))
+
+    def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
+        return ()
+
+    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
+        assert batch.target is not None
+        return batch.target.mean(0)
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        assert batch.target is not None
+        return Target(batch.target, p.new_ones(len(p)))

@@ -1,0 +1,77 @@
+"""MixMatch (Berthelot et al., 2019): guess labels from several views, sharpen them, mix everything with everything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target, Views
+from maxmatch.methods.functional import mixed, probabilities, sharpen, squared_error
+
+
+@dataclass(frozen=True)
+class MixMatch(Consistency):
+    """Squared error on mixed unlabelled images whose labels are guessed; cross-entropy on mixed labelled ones.
+
+    The guess is the mean prediction over the K views, sharpened. Labelled images and all views are shuffled together
+    and each is mixed with its partner: w = max(w, 1 - w), w from Beta(alpha, alpha), one for each image, keeps it
+    nearer to itself. `over` reduces the K mixed views of an image, the mean in the paper; the worst is our reading.
+    """
+
+    k: Views = 2
+    weight: float = 75.0
+    ramp: float = 1 / 64
+    temperature: float = 0.5
+    alpha: float = 0.5
+    views: Literal["weak", "strong"] = "weak"
+
+    distance: ClassVar[Distance] = staticmethod(squared_error)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise UsageError(f"temperature = {self.temperature:g}: it is above 0; the paper has 0.5")
+        if not self.alpha > 0:
+            raise UsageError(f"alpha = {self.alpha:g}: it is above 0; the paper has 0.5 to 0.75")
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: a guessed label has no gradient; leave it out")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(strong=self.k, variants=self.views, mix=self.alpha)
+
+    def prepare(self, run: Run, batch: Batch) -> Batch:
+        assert batch.mix is not None  # `needs` asked for it
+        guess = torch.stack([probabilities(logits) for logits in run.score(*batch.strong)]).mean(0)
+        guess = sharpen(self.aligned(run, batch, guess), self.temperature)
+        labels = functional.one_hot(batch.y, guess.shape[1]).to(guess.dtype)
+        images = torch.cat([batch.x, batch.strong.flatten(0, 1)])
+        targets = torch.cat([labels, guess.repeat(len(batch.strong), 1)])
+        pixels = run.pixels(images) if images.dtype == torch.uint8 else images
+        partner, weight = batch.mix.order[: len(images)].argsort(), batch.mix.weight[: len(images)]
+        weight = torch.maximum(weight, 1 - weight)
+        pixels, targets = mixed(pixels, pixels[partner], weight), mixed(targets, targets[partner], weight)
+        shape, many = batch.strong.shape, len(batch.y)
+        variants, taught = pixels[many:].view(shape), targets[many:].view(*shape[:2], -1)
+        return replace(batch, x=pixels[:many], y=targets[:many], strong=variants, target=taught)
+
+    def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
+        # The labelled images alone move the running statistics.
+        return [*run.net(x), *run.aside(*groups)]
+
+    def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
+        return ()
+
+    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
+        assert batch.target is not None
+        return batch.target.mean(0)
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        assert batch.target is not None
+        return Target(batch.target, p.new_ones(len(p)))

@@ -1,0 +1,104 @@
+"""ReMixMatch (Berthelot et al., 2020): MixMatch with aligned guesses, anchored strong views and a rotation to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from maxmatch.errors import UsageError
+from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target, Views, part
+from maxmatch.methods.functional import cross_entropy, mixed, probabilities, sharpen
+
+
+@dataclass(frozen=True)
+class ReMixMatch(Consistency):
+    """Cross-entropy on mixed strong views with the aligned, sharpened guess of the weak view, and two more terms.
+
+    `anchored`: the first strong view, not mixed, is taught the same guess. `rotation`: by how many quarters it was
+    turned, told by a head of its own. Labelled images are strongly augmented. `over` reduces the K mixed views of an
+    image, the mean in the paper; the worst is our reading. The paper's policy is CTAugment (`augment.policy`).
+    """
+
+    k: Views = 2
+    weight: float = 1.5
+    ramp: float = 1 / 64
+    align: bool = True
+    temperature: float = 0.5
+    alpha: float = 0.75
+    anchored: float = 0.5
+    rotation: float = 0.5
+    views: Literal["weak", "strong"] = "strong"
+
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled", "anchored", "rotation")
+    distance: ClassVar[Distance] = staticmethod(cross_entropy)
+    trains_anchors: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.temperature > 0:
+            raise UsageError(f"temperature = {self.temperature:g}: it is above 0; the paper has 0.5")
+        if not self.alpha > 0:
+            raise UsageError(f"alpha = {self.alpha:g}: it is above 0; the paper has 0.75")
+        for name in ("anchored", "rotation"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise UsageError(f"{name} = {getattr(self, name):g}: a weight of 0 or more is wanted")
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: a guessed label has no gradient; leave it out")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(weak=1, strong=self.k, x_strong=True, variants=self.views, mix=self.alpha)
+
+    def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images, features), "rotation": nn.Linear(features, 4)}
+
+    def prepare(self, run: Run, batch: Batch) -> Batch:
+        assert batch.mix is not None
+        assert batch.x_strong is not None
+        (logits,) = run.score(batch.weak[0])
+        guess = sharpen(self.aligned(run, batch, probabilities(logits)), self.temperature)
+        labels = nn.functional.one_hot(batch.y, guess.shape[1]).to(guess.dtype)
+        images = torch.cat([batch.x_strong, batch.strong.flatten(0, 1)])
+        targets = torch.cat([labels, guess.repeat(len(batch.strong), 1)])
+        pixels = run.pixels(images) if images.dtype == torch.uint8 else images
+        first = pixels[len(labels) : len(labels) + len(guess)]
+        partner, weight = batch.mix.order[: len(images)].argsort(), batch.mix.weight[: len(images)]
+        weight = torch.maximum(weight, 1 - weight)
+        pixels, targets = mixed(pixels, pixels[partner], weight), mixed(targets, targets[partner], weight)
+        shape, many = batch.strong.shape, len(labels)
+        # What is to be anchored stands where the weak view was, and its target behind those of the variants.
+        return replace(
+            batch, x=pixels[:many], y=targets[:many], weak=first[None], strong=pixels[many:].view(shape),
+            target=torch.cat([targets[many:].view(*shape[:2], -1), guess[None]]),
+        )  # fmt: skip
+
+    def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
+        # The labelled images alone move the running statistics.
+        return [*run.net(x), *run.aside(*groups)]
+
+    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
+        assert batch.target is not None
+        return batch.target[-1]
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        assert batch.target is not None
+        return Target(batch.target[:-1], p.new_ones(len(p)))
+
+    def more_terms(
+        self, run: Run, batch: Batch, target: Target, anchored: Sequence[Tensor], variants: Sequence[Tensor]
+    ) -> dict[str, Tensor]:
+        assert batch.target is not None
+        anchor = cross_entropy(anchored[0], batch.target[-1]).mean()
+        quarters = torch.arange(len(batch.index), device=batch.index.device) % 4
+        turned = torch.stack([torch.rot90(batch.weak[0], turn, (2, 3)) for turn in range(4)])
+        turned = turned[quarters, torch.arange(len(quarters), device=quarters.device)]
+        (features,) = run.features(turned)
+        told = part(run, nn.Linear, "rotation")(features)
+        return {
+            "anchored": self.ramped(run, self.anchored) * anchor,
+            "rotation": self.rotation * cross_entropy(told, quarters).mean(),
+        }
