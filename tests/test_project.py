@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import maxmatch
+from maxmatch.methods import METHODS
+from maxmatch.methods.catalogue import page
 
 ROOT = Path(__file__).parents[1]
 
@@ -48,7 +50,7 @@ def test_files_named_in_the_architecture_exist():
         there = {p.name for p in (ROOT / "src" / "maxmatch" / folder).glob("*.py")}
         missing = named - there
         assert not missing, f"docs/architecture.md names {folder}/{missing}"
-        unnamed = there - named - {"fixmatch.py", "maxmatch.py", "supervised.py"}
+        unnamed = there - named - {f"{place.split(':')[0]}.py" for place in METHODS.values()}
         assert not unnamed, f"docs/architecture.md does not name {folder}/{unnamed}"
 
 
@@ -56,3 +58,7 @@ def test_the_version_is_written_once_and_the_same():
     import tomllib
 
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == maxmatch.__version__
+
+
+def test_the_page_of_methods_is_what_the_command_prints():
+    assert (ROOT / "docs" / "methods.md").read_text() == page()

@@ -281,21 +281,22 @@ def predict(
 
 
 @app.command()
-def methods() -> None:
-    """List the methods, their options and defaults."""
-    import dataclasses
-
+def methods(
+    markdown: Annotated[bool, typer.Option("--markdown", help="As the page docs/methods.md.")] = False,
+) -> None:
+    """List the methods, their years, options and defaults."""
     from rich.console import Console
     from rich.table import Table
 
-    from maxmatch.methods import method_class
-    from maxmatch.settings import plain
+    from maxmatch.methods.catalogue import entries, page
 
-    table = Table("method", "what it does", "options", show_lines=True)
-    for name in METHODS:
-        cls = method_class(name)
-        options = ", ".join(f"{f.name}={plain(f.default)}" for f in dataclasses.fields(cls))
-        table.add_row(name, (cls.__doc__ or "").splitlines()[0], options)
+    if markdown:
+        print(page(), end="")
+        return
+    table = Table("method", "year", "what it does", "options", show_lines=True)
+    for entry in entries():
+        options = ", ".join(f"{name}={value}" for name, value in entry.options.items())
+        table.add_row(entry.name, str(entry.year), entry.line, options)
     Console().print(table)
 
 
@@ -318,7 +319,7 @@ def bench(
     precision: Annotated[str | None, typer.Option("--precision", help="Default: bf16 on a GPU, else float32.")] = None,
     step: Annotated[str, typer.Option("--step", help="auto, eager, compiled or captured.")] = "auto",
     k: Annotated[str, typer.Option("--k", help="Which K, with commas.")] = "1,3,5,7",
-    strategy: Annotated[str, typer.Option("--strategy", help="joint, select or both.")] = "joint,select",
+    strategy: Annotated[str, typer.Option("--strategy", help="joint, select or joint,select.")] = "joint,select",
     batch: Annotated[
         int | None, typer.Option("--batch", help="Labelled images a step. Default: by net and device.", min=1)
     ] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
@@ -12,6 +13,8 @@ from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.fused import Fused, can_fuse
 from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.train.fit import fit
+from maxmatch.train.recipes import compose
 
 pytestmark = pytest.mark.gpu
 if not torch.cuda.is_available():
@@ -47,7 +50,14 @@ def passed(net, images, labels, preprocessing, kind, mode):
 @pytest.mark.parametrize("mode", ["train", "score"])
 @pytest.mark.parametrize(
     ("name", "channels", "side", "count"),
-    [("wrn-28-2", 3, 32, 300), ("wrn-10-2", 3, 64, 20), ("wrn-10-1", 1, 8, 64), ("wrn-10-4", 3, 16, 33)],
+    [
+        ("wrn-28-2", 3, 32, 300),
+        ("wrn-10-2", 3, 64, 20),
+        ("wrn-10-1", 1, 8, 64),
+        ("wrn-10-4", 3, 16, 33),
+        ("wrn-10-4", 2, 24, 9),
+        ("wrn-13-1", 4, 16, 5),
+    ],
 )
 def test_the_fused_pass_is_as_exact_as_torchs_own_in_bf16(name, channels, side, count, mode):
     torch.manual_seed(0)
@@ -92,3 +102,22 @@ def test_refresh_takes_in_new_weights():
         fused.refresh()
         after = fused(images)
         assert distance(after, net(preprocessing(images)).double()) < 0.02 < distance(before, after.double())
+
+
+def run(folder, kernels, steps=30, **train):
+    """Losses of a captured bf16 run on digits, scaled up to a net that has fused layers of every kind."""
+    settings = {
+        "steps": steps, "device": "cuda", "precision": "bf16", "kernels": kernels, "batch": 16, "ratio": 4, "lr": 0.02,
+        "log_every": 5, "evaluate_every": 15, "checkpoint_every": 15, **train,
+    }  # fmt: skip
+    recipe = compose("digits", given={"train": settings, "net": {"name": "wrn-10-2"}, "method": {"threshold": 0.3}})
+    result = fit(recipe, folder, quiet=True, resume=(folder / "recipe.json").exists())
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return result, [line["supervised_loss"] for line in lines if line["kind"] == "train"]
+
+
+def test_captured_steps_learn_alike_with_and_without_the_kernels(tmp_path):
+    (ours, fused), (theirs, plain) = (run(tmp_path / name, name) for name in ("auto", "torch"))
+    assert (ours["kernels"], theirs["kernels"]) == ("fused", "torch")
+    assert fused == pytest.approx(plain, rel=0.05)  # bf16 rounds otherwise from the first step on
+    assert fused[-1] < 0.7 * fused[0]

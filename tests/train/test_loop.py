@@ -20,7 +20,7 @@ import maxmatch
 from maxmatch.data.datasets import from_arrays
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.train.checkpoint import checkpoints
-from maxmatch.train.fit import FILES, begin, fit
+from maxmatch.train.fit import FILES, begin, fit, torch_settings
 from maxmatch.train.judge import judge
 from maxmatch.train.log import read_metrics
 from maxmatch.train.recipe import resolve
@@ -40,6 +40,7 @@ RESULT_KEYS = [
     "steps",
     "seconds",
     "seconds_compiling",
+    "kernels",
     "seconds_total",
     "steps_per_second",
     "device",
@@ -516,3 +517,25 @@ def test_other_precisions_run_and_are_saved_as_they_are(tiny, tmp_path, precisio
         10,
     )
     assert result["supervised_loss"] > 0
+
+
+def test_the_step_that_compiles_is_said_once_and_not_counted(tiny, tmp_path, monkeypatch):
+    told, slow = [], iter([0.5])
+    training = begin(resolve(tiny(train={"steps": 4}), device="cpu", threads=1), tmp_path / "a", quiet=True)
+    step = training.step
+    monkeypatch.setattr(step, "mode", "compiled")
+    monkeypatch.setattr(step, "_go", lambda k, go=step._go: (time.sleep(next(slow, 0)), go(k)))
+    monkeypatch.setattr(training.screen, "tell", told.append)
+    result = training.run(time.time())
+    assert told == ["compiling the step: a minute or so"]
+    assert 0.5 <= result["seconds_compiling"] < result["seconds"]
+    assert result["steps_per_second"] == pytest.approx(4 / (result["seconds"] - result["seconds_compiling"]), rel=0.01)
+
+
+def test_many_compiled_runs_have_room(tiny):
+    import torch._dynamo
+
+    usual = torch._dynamo.config.recompile_limit
+    with torch_settings(resolve(tiny(train={"step": "compiled"}), device="cpu", threads=1)):
+        assert torch._dynamo.config.recompile_limit > 100
+    assert torch._dynamo.config.recompile_limit == usual

@@ -61,3 +61,10 @@ def test_nothing_is_asked_of_another_malloc(monkeypatch):
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: object())
     keep_freed_memory()
     give_freed_memory_back()
+
+
+@pytest.mark.parametrize("name", ["MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"])
+def test_a_malloc_that_the_user_has_set_up_is_left_alone(monkeypatch, name):
+    monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(memory, "_glibc", lambda name: pytest.fail(f"{name} was called"))
+    assert not keep_freed_memory()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
 from maxmatch.train.capture import Captured
+from maxmatch.train.memory import trim
 
 T = TypeVar("T")
 Work = Callable[[], object]
@@ -85,8 +84,7 @@ def release(device: torch.device, compiled: bool) -> None:
     if compiled:
         torch.compiler.reset()
     gc.collect()
-    with suppress(AttributeError, OSError, TypeError):  # glibc keeps what is freed; others have no such call
-        ctypes.CDLL(None).malloc_trim(0)
+    trim()
     if device.type == "cuda":
         wait(device)
         torch._C._cuda_clearCublasWorkspaces()  # one for each stream that a capture has used

@@ -25,6 +25,7 @@ from maxmatch.data.datasets import Images
 from maxmatch.data.split import make_split
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.device import best_precision
 from maxmatch.train.draws import Row
 from maxmatch.train.fit import torch_settings
 from maxmatch.train.loop import Training
@@ -41,7 +42,7 @@ def measure(net: str, wanted: Wanted, device: torch.device, say: Say, keep: Call
     """All figures of a net as plain values, milliseconds and GiB, given to `keep` again after each row."""
     setting = wanted.setting(net, device.type)
     images, flops = _noise(setting), forward_flops(setting)
-    precision = wanted.precision or ("bf16" if device.type == "cuda" else "float32")
+    precision = wanted.precision or best_precision(device.type)
     found: dict[str, Any] = {"setting": asdict(setting), "precision": precision, "mode": None, "notes": [], "rows": []}
     found |= {"parts": None, "formula": {}, "augmentation": None, "inference": {}, "raw": {}}
     variants = wanted.variants()
@@ -56,7 +57,13 @@ def measure(net: str, wanted: Wanted, device: torch.device, say: Say, keep: Call
         with torch.random.fork_rng(), torch_settings(recipe):
             release(device, compiled=found["mode"] != "eager")
             wishes = (wanted.parts and variant == parts_of, wanted.inference and variant in predicting)
-            _take(found, Trial(setting, variant, recipe, images, device, found["mode"], found["raw"]), flops, *wishes)
+            trial = Trial(setting, variant, recipe, images, device, found["mode"], found["raw"])
+            _take(found, trial, flops, *wishes)
+            for note in trial.training.notes if trial.training else ():
+                if note not in found["notes"]:
+                    found["notes"].append(note)
+                    say(note)
+            del trial
         _relate(found, wanted, parts_of)
         say(f"{net}: {_tell(found['rows'][-1])}")
         keep(found)
@@ -111,6 +118,7 @@ class Trial:
             "name": self.variant.name,
             **self.variant._asdict(),
             "mode": self.mode,
+            "kernels": "fused" if training.step.run.fused else "torch",
             "step": spent,
             "steps_per_second": 1e3 / spent,
             "images_per_second": 1e3 * (setting.batch + views) / spent,
@@ -248,6 +256,6 @@ def _labels(setting: Setting) -> int:
 
 def _noise(setting: Setting) -> Images:
     generator = torch.Generator().manual_seed(0)
-    count = 10_000 if setting.side < 100 else 1_000
+    count = max(10_000 if setting.side < 100 else 1_000, setting.batch + setting.unlabelled, setting.predict)
     x = torch.randint(0, 256, (count, 3, setting.side, setting.side), dtype=torch.uint8, generator=generator)
     return Images("noise", tuple(map(str, range(setting.classes))), x, torch.arange(count) % setting.classes)

@@ -17,6 +17,9 @@ from maxmatch.methods.functional import probabilities
 class AdaMatch(Consistency):
     """Kept where the confidence is at least `threshold` times the mean confidence on the labelled images; aligned."""
 
+    year: ClassVar[int] = 2022
+    formula: ClassVar[str] = "mean_i 1[max p_i >= threshold mean_l max f(x_l)] over_j CE(f(strong_j(u_i)), argmax p_i)"
+
     align: bool = True
     threshold: float = 0.9
 

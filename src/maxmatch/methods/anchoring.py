@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from maxmatch.methods.base import Views
 from maxmatch.methods.fixmatch import FixMatch
@@ -11,5 +12,8 @@ from maxmatch.methods.fixmatch import FixMatch
 @dataclass(frozen=True)
 class FixMatchAnchoring(FixMatch):
     """FixMatch, minimising the mean over K strong views."""
+
+    year: ClassVar[int] = 2020
+    formula: ClassVar[str] = "mean_i 1[max p_i >= threshold] mean_j CE(f(strong_j(u_i)), argmax p_i)"
 
     k: Views = 3

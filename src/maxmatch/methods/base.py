@@ -159,6 +159,8 @@ class Method(ABC):
 
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled")  # the names that `losses` gives
     capturable: ClassVar[bool] = True
+    year: ClassVar[int | None] = None  # of its paper
+    formula: ClassVar[str] = ""  # of what it adds to the labelled images' cross-entropy, for the docs
 
     @property
     @abstractmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,6 +19,11 @@ class FixMatch(Consistency):
     `target = "soft"` teaches the whole prediction instead of its argmax; with `threshold = 0` that is the objective the
     MaxMatch paper states before it is instantiated on FixMatch.
     """
+
+    year: ClassVar[int] = 2020
+    formula: ClassVar[str] = (
+        "mean_i 1[max p_i >= threshold] over_j CE(f(strong_j(u_i)), argmax p_i), p_i = f(weak(u_i))"
+    )
 
     threshold: float = 0.95
     target: Literal["hard", "soft"] = "hard"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,9 @@ class FlexMatch(Consistency):
 
     sigma_c counts the images whose last confident label is c; beta_c = sigma_c / max(max sigma, images without one).
     """
+
+    year: ClassVar[int] = 2021
+    formula: ClassVar[str] = "mean_i 1[max p_i >= threshold M(beta_c)] over_j CE(f(strong_j(u_i)), c), c = argmax p_i"
 
     threshold: float = 0.95
 

@@ -37,6 +37,9 @@ class FreeMatch(Consistency):
     the trained variants that are kept, h_ and h~ are how often each label is predicted, now and so far.
     """
 
+    year: ClassVar[int] = 2023
+    formula: ClassVar[str] = "mean_i 1[max p_i >= tau p~_c / max p~] over_j CE(f(strong_j(u_i)), c) + fairness"
+
     momentum: float = 0.999
     fairness: float = 0.05
 

@@ -21,6 +21,9 @@ class ICT(Consistency):
     K variants are K mixes of an image, each with a partner and a weight of its own; the worst of them is our reading.
     """
 
+    year: ClassVar[int] = 2019
+    formula: ClassVar[str] = "mean_i over_j |f(mix_j(u_i, u_i')) - mix_j(f_ema(u_i), f_ema(u_i'))|^2 / C"
+
     weight: float = 100.0
     ramp: float = 0.4
     alpha: float = 1.0

@@ -20,6 +20,9 @@ class MeanTeacher(Consistency):
     The teacher is the run's average (`train.ema_decay`, .999 in the standard protocol), in eval mode.
     """
 
+    year: ClassVar[int] = 2017
+    formula: ClassVar[str] = "mean_i over_j |f(view_j(u_i)) - f_ema(weak(u_i))|^2 / C"
+
     weight: float = 50.0
     ramp: float = 0.4
     views: Literal["weak", "strong"] = "weak"

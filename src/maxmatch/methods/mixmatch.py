@@ -24,6 +24,11 @@ class MixMatch(Consistency):
     nearer to itself. `over` reduces the K mixed views of an image, the mean in the paper; the worst is our reading.
     """
 
+    year: ClassVar[int] = 2019
+    formula: ClassVar[str] = (
+        "mean_i over_j |f(mix(view_j(u_i), .)) - mix(q_i, .)|^2 / C, q_i = sharpen(mean_j f(view_j(u_i)))"
+    )
+
     k: Views = 2
     weight: float = 75.0
     ramp: float = 1 / 64

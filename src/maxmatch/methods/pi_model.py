@@ -21,6 +21,9 @@ from maxmatch.methods.functional import squared_error
 class PiModel(Consistency):
     """Squared error between the predictions of a weak view and of K others."""
 
+    year: ClassVar[int] = 2017
+    formula: ClassVar[str] = "mean_i over_j |f(view_j(u_i)) - f(weak(u_i))|^2 / C"
+
     weight: float = 10.0
     ramp: float = 0.4
     views: Literal["weak", "strong"] = "weak"

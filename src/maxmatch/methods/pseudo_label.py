@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -20,6 +20,11 @@ from maxmatch.methods.functional import probabilities
 @dataclass(frozen=True)
 class PseudoLabel(FixMatch):
     """Confident predictions on a weak view are its label."""
+
+    year: ClassVar[int] = 2013
+    formula: ClassVar[str] = (
+        "mean_i 1[max p_i >= threshold] over_j CE(f(view_j(u_i)), argmax p_i), p_i = f(view_1(u_i))"
+    )
 
     ramp: float = 0.4
     views: Literal["weak", "strong"] = "weak"

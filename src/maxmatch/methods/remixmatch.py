@@ -23,6 +23,11 @@ class ReMixMatch(Consistency):
     image, the mean in the paper; the worst is our reading. The paper's policy is CTAugment (`augment.policy`).
     """
 
+    year: ClassVar[int] = 2020
+    formula: ClassVar[str] = (
+        "mean_i over_j CE(f(mix(strong_j(u_i), .)), mix(q_i, .)) + anchored CE(f(strong_1(u_i)), q_i) + rotation"
+    )
+
     k: Views = 2
     weight: float = 1.5
     ramp: float = 1 / 64

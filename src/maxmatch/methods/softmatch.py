@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +32,9 @@ class SoftMatch(Consistency):
 
     The confidence c is that of the prediction aligned to uniform classes (`uniform`); the label is its own.
     """
+
+    year: ClassVar[int] = 2023
+    formula: ClassVar[str] = "mean_i w(max p_i) over_j CE(f(strong_j(u_i)), argmax p_i), w a truncated Gaussian"
 
     momentum: float = 0.999
     n_sigma: float = 2.0

@@ -23,6 +23,9 @@ class TemporalEnsembling(Consistency):
     weight is 30 times the share of labelled images; here it is a plain number.
     """
 
+    year: ClassVar[int] = 2017
+    formula: ClassVar[str] = "mean_i over_j |f(view_j(u_i)) - Z_i / (1 - momentum^visits_i)|^2 / C"
+
     weight: float = 30.0
     ramp: float = 0.4
     momentum: float = 0.6

@@ -22,6 +22,9 @@ class UDA(Consistency):
     threshold .95.
     """
 
+    year: ClassVar[int] = 2020
+    formula: ClassVar[str] = "mean_i 1[max p_i >= threshold] over_j KL(sharpen(p_i) || f(strong_j(u_i)))"
+
     temperature: float = 0.4
     threshold: float = 0.8
     annealing: Literal["none", "linear", "log", "exp"] = "none"

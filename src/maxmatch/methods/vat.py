@@ -26,6 +26,11 @@ class VAT(Consistency):
     in float32 rounding; this default is larger, and the climb runs in the precision of the weights.
     """
 
+    year: ClassVar[int] = 2018
+    formula: ClassVar[str] = (
+        "mean_i over_j KL(f(u_i) || f(u_i + r_ij)) + entropy H(f(u_i)), r_ij the adversarial direction of start j"
+    )
+
     weight: float = 0.3
     radius: float = 6.0
     step: float = 0.1

@@ -37,7 +37,7 @@ def can_fuse(net: nn.Module, shape: tuple[int, int, int], device: torch.device) 
     return torch.cuda.get_device_capability(device) == (9, 0) and hasattr(torch.cuda, "_compile_kernel")
 
 
-Seen = tuple[BatchNorm, Tensor, int]  # with the moments of what it normalised, and how many pixels that was
+Moved = tuple[BatchNorm, Tensor, int]  # with the moments of what it normalised, and how many pixels that was
 
 
 class Fused:
@@ -82,29 +82,30 @@ class Fused:
         self._packed.copy_(self._weights[self._index])
 
     def __call__(self, images: Tensor) -> Tensor:
-        seen: list[Seen] = []
+        assert self.net.norm.mode != "eval", "the fused pass takes the batch's statistics"
+        moved: list[Moved] = []
         x, sums = _Stem.apply(images, self.net.stem.weight, self.packed[self.net.stem][0], *self.pixels)
         for block in self.net.blocks:
             assert isinstance(block, Block)
-            x, sums = self._block(block, x, sums, seen)
-        _update_running(seen)
+            x, sums = self._block(block, x, sums, moved)
+        _update_running(moved)
         return self.net.forward_head(functional.leaky_relu(self.net.norm(_channels_first(x)), SLOPE))
 
-    def _block(self, block: Block, x: Tensor, sums: Tensor | None, seen: list[Seen]) -> tuple[Tensor, Tensor | None]:
+    def _block(self, block: Block, x: Tensor, sums: Tensor | None, moved: list[Moved]) -> tuple[Tensor, Tensor | None]:
         """As `Block.forward`."""
 
         def apply(norm: BatchNorm, conv: nn.Conv2d, x: Tensor, sums: Tensor, residual: Tensor | None) -> Any:
             out, sums, moments = _Convolution.apply(
                 x, conv.weight, *self.packed[conv], sums, norm.weight, norm.bias, residual, norm.eps
             )
-            seen.append((norm, moments, x.numel() // x.shape[-1]))
+            moved.append((norm, moments, x.numel() // x.shape[-1]))
             return out, sums
 
         def activate(norm: BatchNorm, x: Tensor, sums: Tensor | None) -> Tensor:
             if sums is None:
                 return _channels_last(functional.leaky_relu(norm(_channels_first(x)), SLOPE))
             out, moments = _Activation.apply(x, sums, norm.weight, norm.bias, norm.eps)
-            seen.append((norm, moments, x.numel() // x.shape[-1]))
+            moved.append((norm, moments, x.numel() // x.shape[-1]))
             return cast(Tensor, out)
 
         if _fits(block.conv1) and (block.shortcut is not None or not block.activate_shortcut):
@@ -113,9 +114,7 @@ class Fused:
             if block.activate_shortcut:
                 assert block.shortcut is not None
                 x, _ = apply(block.norm1, block.shortcut, x, sums, None)
-                seen.pop()  # the same BatchNorm again
-            elif block.shortcut is not None:
-                x = _channels_last(block.shortcut(_channels_first(x)))
+                moved.pop()  # the same BatchNorm again
         else:
             y = activate(block.norm1, x, sums)
             h, sums_h = _channels_last(block.conv1(_channels_first(y))), None
@@ -160,9 +159,9 @@ def _sums(x: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _update_running(seen: list[Seen]) -> None:
+def _update_running(moved: list[Moved]) -> None:
     """Running statistics, as BatchNorm itself updates them."""
-    for norm, (mean, inverse), count in seen:
+    for norm, (mean, inverse), count in moved:
         if norm.mode == "train":
             variance = (inverse**-2 - norm.eps) * (count / (count - 1))
             norm.running_mean.lerp_(mean.to(norm.running_mean.dtype), norm.momentum)

@@ -78,14 +78,15 @@ __device__ __forceinline__ void fill(uint4* planes, const uint4* __restrict__ fr
 
 // The same from uint8 images, channels first: value * scale + shift in the first channels, zero in the others.
 __device__ __forceinline__ void fill_images(uint4* planes, const u32* __restrict__ from, int filler, int top, float scale, float shift) {
-    constexpr int rows = BANDS == 1 ? ROWS : ROWS + 2 * HALO;
-    for (int i = filler; i < rows * SIDE / 4; i += FILLERS) {
-        int row = i / (SIDE / 4), column = i % (SIDE / 4) * 4, there = BANDS == 1 ? row : top + row - HALO;
+    if constexpr (IMAGES == 0) return;  // SIDE may be below 4
+    constexpr int rows = BANDS == 1 ? ROWS : ROWS + 2 * HALO, words = SIDE < 4 ? 1 : SIDE / 4;
+    for (int i = filler; i < rows * words; i += FILLERS) {
+        int row = i / words, column = i % words * 4, there = BANDS == 1 ? row : top + row - HALO;
         bool inside = there >= 0 && there < SIDE;
         u32 v[4] = {};
 #pragma unroll
         for (int c = 0; c < IMAGES; ++c)
-            if (inside) v[c] = __ldg(from + (c * SIDE + there) * (SIDE / 4) + column / 4);
+            if (inside) v[c] = __ldg(from + (c * SIDE + there) * words + column / 4);
         uint4* to = planes + (BANDS == 1 ? row + HALO : row) * PITCH + column + HALO;
 #pragma unroll
         for (int p = 0; p < 4; ++p) {

@@ -12,7 +12,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,10 +118,7 @@ def _build(recipe: Recipe, folder: Path, images: Images, split: Split, quiet: bo
     assert isinstance(recipe.train.threads, int)
     torch.set_num_threads(recipe.train.threads)
     torch.manual_seed(recipe.train.seed)
-    device = find_device(recipe.train.device)
-    if device.type == "cpu":
-        keep_freed_memory()
-    training = Training(recipe, folder, images, split, device, quiet)
+    training = Training(recipe, folder, images, split, find_device(recipe.train.device), quiet)
     if recipe.train.init is not None:
         _take_weights(training, Path(recipe.train.init) / "model.safetensors")
     return training
@@ -176,20 +173,36 @@ def _take_weights(training: Training, path: Path) -> None:
 
 @contextmanager
 def torch_settings(recipe: Recipe) -> Iterator[None]:
-    """torch, and the memory it has freed, as the run wants them; afterwards the caller has torch as it was."""
+    """torch, and on a CPU the memory it has freed, as the run wants them; afterwards the caller has torch as it was."""
     threads, cudnn = torch.get_num_threads(), torch.backends.cudnn
+    compiles = recipe.train.step == "compiled" or (recipe.train.device == "cuda" and recipe.train.step != "eager")
     held = (cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled())
     if recipe.train.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for
     cudnn.benchmark, cudnn.deterministic = not recipe.train.deterministic, recipe.train.deterministic
     torch.use_deterministic_algorithms(recipe.train.deterministic)
+    kept = recipe.train.device == "cpu" and keep_freed_memory()
     try:
-        yield
+        with _room_to_compile() if compiles else nullcontext():
+            yield
     finally:
-        give_freed_memory_back()
+        if kept:
+            give_freed_memory_back()
         torch.set_num_threads(threads)
         cudnn.benchmark, cudnn.deterministic = held[:2]
         torch.use_deterministic_algorithms(held[2])
+
+
+@contextmanager
+def _room_to_compile() -> Iterator[None]:
+    """torch compiles a piece of source for eight uses at most, and all passes share one. Afterwards all is let go."""
+    import torch._dynamo
+
+    with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024):
+        try:
+            yield
+        finally:
+            torch.compiler.reset()
 
 
 @contextmanager

@@ -102,16 +102,18 @@ class Training:
         self.progress.seconds_total = time.time() - started
         save_model(self.folder / "model.safetensors", self.evaluated, self.info)
         result = make_result(
-            self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views
-        )
+            self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
+            "fused" if self.step.run.fused else "torch",
+        )  # fmt: skip
         write_safely(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result
 
     def _steps(self, metrics: Metrics, caught: list[int], started: float) -> None:
         settings, progress = self.recipe.train, self.progress
         begun = time.perf_counter() - progress.seconds
-        for t in range(progress.step, settings.steps):
-            self._first_step(t) if t == progress.step and self.step.mode != "eager" else self.step(t)
+        first = progress.step
+        for t in range(first, settings.steps):
+            self._first_step(t) if t == first and self.step.mode != "eager" else self.step(t)
             at = progress.step = t + 1
             last = at == settings.steps
             self.screen.advance(at)
@@ -133,8 +135,11 @@ class Training:
                 )
 
     def _first_step(self, t: int) -> None:
-        """The step that compiles: a minute or so, which is said, and not counted into steps_per_second."""
-        self.screen.tell("compiling the step, once a run: a minute or so")
+        """The step that compiles, which is said, and not counted into steps_per_second.
+
+        Another K of a distribution and the first evaluation compile later, and are counted.
+        """
+        self.screen.tell("compiling the step: a minute or so")
         begun = time.perf_counter()
         self.step(t)
         self.step.health.failure()  # waits for the device

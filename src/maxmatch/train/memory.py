@@ -7,6 +7,7 @@ anew. A step frees and asks for the same blocks over and over: for a small net t
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,18 +17,29 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 MOST, USUAL = 2**31 - 1, 2**25
 
 
-def keep_freed_memory() -> None:
-    """Have malloc keep what is freed, whatever its size. Nothing changes where malloc is not glibc's."""
+def keep_freed_memory() -> bool:
+    """Have malloc keep what is freed, whatever its size, and say whether it does.
+
+    Nothing changes where malloc is not glibc's, or where the user has set it up by environment variables.
+    """
+    if any(name in os.environ for name in ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")):
+        return False
     mallopt = _glibc("mallopt")
     if mallopt(MMAP_THRESHOLD, MOST) or mallopt(MMAP_THRESHOLD, USUAL):  # older ones refuse more than the usual
-        mallopt(TRIM_THRESHOLD, MOST)
+        return bool(mallopt(TRIM_THRESHOLD, MOST))
+    return False
 
 
 def give_freed_memory_back() -> None:
-    """Malloc as it usually is, and back to the system what it kept."""
+    """Back to the system what malloc kept; from now on it keeps what it would at most keep by itself."""
     mallopt = _glibc("mallopt")
     mallopt(MMAP_THRESHOLD, USUAL)
     mallopt(TRIM_THRESHOLD, 2 * USUAL)
+    trim()
+
+
+def trim() -> None:
+    """Back to the system what is free."""
     _glibc("malloc_trim")(0)
 
 

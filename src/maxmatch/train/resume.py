@@ -14,7 +14,7 @@ from maxmatch.settings import build, plain
 from maxmatch.train.recipe import Recipe, read_values
 from maxmatch.train.recipes import RECIPES, overlay, read_config
 
-CHANGEABLE = frozenset({"device", "steps", "checkpoint_every", "evaluate_every", "log_every"})
+CHANGEABLE = frozenset({"device", "kernels", "steps", "checkpoint_every", "evaluate_every", "log_every"})
 SETTLED = frozenset(
     {"batchnorm_momentum", "ema_decay", "fold", "threads", "device", "precision"}
 )  # `auto` became a value

@@ -13,19 +13,21 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from maxmatch.methods.base import Method
+from maxmatch.methods.base import Batch, Losses, Method
 from maxmatch.nets import num_features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches
 from maxmatch.train.capture import Captured
-from maxmatch.train.draws import Draws, Rows
+from maxmatch.train.draws import Draws, Row, Rows
 from maxmatch.train.health import Health
 from maxmatch.train.recipe import TrainSettings
 from maxmatch.train.runner import Runner
 
 Mode = Literal["eager", "compiled", "captured"]
+MakeBatch = Callable[[Row, int], tuple[Batch, Tensor]]
+AddHealth = Callable[[Losses, Tensor, Tensor], None]
 
 # A product and a sum fused into one rounding would move pixels by a grey level; this keeps them apart, so that compiled
 # views equal eager ones (tests/gpu).
@@ -84,11 +86,22 @@ class Step:
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device)
         set_mode(net, "train")
-        self._make_batch = torch.compile(batches, dynamic=False, options=EXACT) if compiled else batches
-        self._add_health = torch.compile(self.health.add, dynamic=False) if compiled else self.health.add
+        self._make_batch, self._add_health = self._makers(compiled)
         self._go: Callable[[int], None] = self._advance
         if mode == "captured":
             self._go = Captured(self._advance, self.tensors)
+
+    def _makers(self, compiled: bool) -> tuple[MakeBatch, AddHealth]:
+        def make_batch(row: Row, k: int) -> tuple[Batch, Tensor]:
+            return self.batches(row, k)
+
+        def add_health(losses: Losses, op: Tensor, truth: Tensor) -> None:
+            self.health.add(losses, op, truth)
+
+        if not compiled:
+            return make_batch, add_health
+        exact = torch.compile(make_batch, dynamic=False, options=EXACT)
+        return exact, torch.compile(add_health, dynamic=False)
 
     def __call__(self, t: int) -> None:
         self.rows.load(t)

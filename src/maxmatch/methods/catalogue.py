@@ -1,0 +1,62 @@
+"""Every method with its year, its sentence, its formula and its options: `maxmatch methods` and docs/methods.md."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import NamedTuple
+
+from maxmatch.methods import METHODS, method_class
+from maxmatch.settings import plain
+
+
+class Entry(NamedTuple):
+    name: str
+    year: int | None
+    line: str
+    more: str  # the rest of its docstring
+    formula: str
+    options: dict[str, object]  # with their defaults
+
+
+def entries() -> list[Entry]:
+    """All methods of the registry, in its order."""
+    made = []
+    for name in METHODS:
+        cls = method_class(name)
+        line, _, more = inspect.cleandoc(cls.__doc__ or "").partition("\n")
+        options = {field.name: plain(field.default) for field in dataclasses.fields(cls)}
+        made.append(Entry(name, cls.year, line, more.strip(), cls.formula, options))
+    return made
+
+
+def page() -> str:
+    """docs/methods.md: `maxmatch methods --markdown` prints it."""
+    return HEAD + "\n".join(_section(entry) for entry in entries())
+
+
+HEAD = """# Methods
+
+Written by `maxmatch methods --markdown`. Every consistency method takes `--k` and `--over`, spelled `worst`, `mean`,
+`best`, `soft:TAU` or `fraction:Q`: "the worst case of three views" is `--k 3 --over worst` for any of them.
+`align = true` takes the bias out of the predictions that make the targets. In the formulas `over_j` stands for that
+choice, f for the net's probabilities, C for the number of classes.
+
+## Choose a method
+
+| you have | take |
+|---|---|
+| a few labels a class, and time | `maxmatch` |
+| the same, some classes harder or rarer than others | `maxmatch` with `align = true`, `freematch`, `flexmatch` |
+| the cheapest step | `fixmatch` |
+| no idea which augmentations keep the class | `mean-teacher`, `vat`, `pi-model`: weak views or none |
+| labels only | `supervised` |
+| a table to compare with | all of them; `fixmatch-anchoring` is MaxMatch with the mean in place of the worst |
+
+"""
+
+
+def _section(entry: Entry) -> str:
+    options = ", ".join(f"`{name} = {value}`" for name, value in entry.options.items())
+    more = f"\n{entry.more}\n" if entry.more else ""
+    return f"## {entry.name} ({entry.year})\n\n{entry.line}\n{more}\n```\n{entry.formula}\n```\n\n{options}\n"
