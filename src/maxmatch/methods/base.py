@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Type
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.alignment import Alignment
@@ -211,6 +212,10 @@ class Consistency(Method):
         """The loss of the labelled images, from their logits (L, C)."""
         return cross_entropy(x, y).mean()
 
+    def classes_of_labelled(self, x: Tensor | None, y: Tensor, classes: int) -> Tensor:
+        """What `align` aligns to, image by image (L, C): the labels."""
+        return functional.one_hot(y, classes)
+
     def more_terms(self, run: Run, target: Target, variants: Sequence[Tensor]) -> dict[str, Tensor]:
         """Terms beside the two that every method has, from the logits of the variants that are trained on."""
         return {}
@@ -246,10 +251,14 @@ class Consistency(Method):
         anchors = self.anchors(batch)
         x, *rest = run.net(batch.x, *anchors, *batch.strong)
         anchored, variants = rest[: len(anchors)], rest[len(anchors) :]
-        target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x)
+        target = self.teach(self._opinion(run, batch, anchored, variants, x), run, batch, x)
         per_view = self._distances(variants, target)
         value, winner = self.over(per_view)
-        return self._assemble(run, batch, x, variants, value, target, per_view, winner)
+        trained: Sequence[Tensor] = variants
+        if self.over.picks:  # the ones that `select` would train on
+            chosen = self.over.choose(per_view)
+            trained = torch.stack(variants)[chosen, torch.arange(chosen.shape[1], device=chosen.device)].unbind()
+        return self._assemble(run, batch, x, trained, value, target, per_view, winner)
 
     def _select(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
@@ -257,22 +266,24 @@ class Consistency(Method):
         scored = run.score(*labelled, *anchors, *batch.strong)
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
         anchored, variants = scored[: len(anchors)], scored[len(anchors) :]
-        target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x_scored)
+        p = self._opinion(run, batch, anchored, variants, x_scored, learn=not self.target_gradient)
+        target = self.teach(p, run, batch, x_scored)
         per_view = self._distances(variants, target)
         chosen = self.over.choose(per_view)  # (J, B)
         views = batch.strong[chosen, torch.arange(chosen.shape[1], device=chosen.device)]  # (J, B, C, H, W)
         if self.target_gradient:
             x, *rest = run.net(batch.x, *anchors, *views)
             anchored, trained = rest[: len(anchors)], rest[len(anchors) :]
-            target = target._replace(value=self.targets(self._opinion(run, batch, anchored, trained)).value)
+            target = target._replace(value=self.targets(self._opinion(run, batch, anchored, trained, x)).value)
         else:
             x, *trained = run.net(batch.x, *views)
         value = self._distances(trained, target).mean(0)
         return self._assemble(run, batch, x, trained, value, target, per_view, chosen[0])
 
     def _opinion(
-        self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], learn: bool = False
-    ) -> Tensor:
+        self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], x: Tensor | None,
+        learn: bool = True,
+    ) -> Tensor:  # fmt: skip
         p = self.opinion(run, batch, anchored, variants)
         p = p if self.target_gradient else p.detach()
         if not self.align:
@@ -280,7 +291,7 @@ class Consistency(Method):
         alignment = part(run, Alignment, "alignment")
         aligned: Tensor = alignment(p)
         if learn:
-            alignment.update(p.detach(), batch.y, run.mean)
+            alignment.update(p.detach(), self.classes_of_labelled(x, batch.y, p.shape[1]), run.mean)
         return aligned
 
     def _distances(self, views: Sequence[Tensor], target: Target) -> Tensor:
