@@ -28,7 +28,7 @@ class PseudoLabel(FixMatch):
         return Needs(strong=self.k, variants=self.views)
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
-        return ()
+        return (batch.strong[0],) if self.target_gradient else ()  # `select` trains on other variants
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
-        return probabilities(variants[0])
+        return probabilities((*anchored, *variants)[0])
