@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
 from maxmatch.methods.functional import probabilities, squared_error
 
@@ -24,6 +25,11 @@ class MeanTeacher(Consistency):
     views: Literal["weak", "strong"] = "weak"
 
     distance: ClassVar[Distance] = staticmethod(squared_error)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.target_gradient:
+            raise UsageError("target_gradient = true: the teacher has no gradient; leave it out")
 
     @property
     def needs(self) -> Needs:
