@@ -6,7 +6,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch
@@ -14,22 +13,7 @@ from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.functional import cross_entropy
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.methods.supervised import Supervised
-
-
-class Table:
-    """A run whose net is the identity: an image is its own two logits."""
-
-    def net(self, *groups: Tensor) -> list[Tensor]:
-        return list(groups)
-
-    score = teacher = net
-
-
-def logits(*chances: float) -> Tensor:
-    """Two logits an image, such that class 1 has the given probability."""
-    p = torch.tensor(chances, dtype=torch.float64)
-    return torch.stack([(1 - p).log(), p.log()], 1)
-
+from methods.table import Table, logits
 
 X, Y = logits(0.25, 0.5), torch.tensor([1, 0])
 WEAK = logits(0.99, 0.02, 0.6)  # confident 1, confident 0, doubtful

@@ -15,7 +15,12 @@ from maxmatch.methods.functional import probabilities
 
 @dataclass(frozen=True)
 class AdaMatch(Consistency):
-    """Kept where the confidence is at least `threshold` times the mean confidence on the labelled images; aligned."""
+    """Kept where the aligned confidence is at least `threshold` times the mean confidence on the labelled images.
+
+    It aligns to the predictions on the labelled images, not to their labels. Two parts of the paper are left out:
+    logits mixed at random with those of a labelled batch alone, and a weight that rises along a cosine over the first
+    half of the training (`ramp = 0.5` is the straight line).
+    """
 
     year: ClassVar[int] = 2022
     formula: ClassVar[str] = "mean_i 1[max p_i >= threshold mean_l max f(x_l)] over_j CE(f(strong_j(u_i)), argmax p_i)"
@@ -31,6 +36,10 @@ class AdaMatch(Consistency):
             raise UsageError(f"threshold = {self.threshold:g}: it lies in [0, 1]; the paper has 0.9")
         if self.target_gradient:
             raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
+
+    def classes_of_labelled(self, x: Tensor | None, y: Tensor, classes: int) -> Tensor:
+        assert x is not None  # `scores_labelled`
+        return probabilities(x.detach())
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         assert x is not None  # `scores_labelled`

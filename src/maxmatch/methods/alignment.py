@@ -1,7 +1,8 @@
 """Distribution alignment (Berthelot et al., ReMixMatch, 2020): predictions as frequent as the labels, class by class.
 
 A model that predicts some classes too often teaches itself to go on. p~ = p p_data / p_model, normalised, where p_model
-is the running mean of the predictions and p_data that of the labels. Any consistency method takes it: `align = true`.
+is the running mean of the predictions and p_data that of the labels, both as they were before the batch. Any
+consistency method takes it: `align = true`.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-HORIZON = 128  # batches, as in the paper
+HORIZON = 128  # batches, as in the paper; it has their plain mean, this one forgets exponentially
+TINY = 1e-6  # as in the paper's code: a class that is never predicted must not divide by 0
 
 
 class Alignment(nn.Module):
@@ -28,12 +29,11 @@ class Alignment(nn.Module):
 
     def forward(self, p: Tensor) -> Tensor:
         """Probabilities (B, C), aligned."""
-        aligned = p * (self.labelled / self.predicted).to(p.dtype)
+        aligned = p * ((self.labelled + TINY) / (self.predicted + TINY)).to(p.dtype)
         return aligned / aligned.sum(-1, keepdim=True)
 
     @torch.no_grad()
-    def update(self, p: Tensor, y: Tensor, mean: Callable[[Tensor], Tensor]) -> None:
-        """Take in a batch's predictions (B, C) and labels (L,); `mean` is over the ranks."""
-        shown = functional.one_hot(y, p.shape[1]).to(p.dtype).mean(0)
-        for running, now in ((self.predicted, p.mean(0)), (self.labelled, shown)):
-            running.lerp_(mean(now).to(running.dtype), 1 / HORIZON)
+    def update(self, p: Tensor, labelled: Tensor, mean: Callable[[Tensor], Tensor]) -> None:
+        """Take in a batch's predictions (B, C) and labels (L, C); `mean` is over the ranks."""
+        for running, now in ((self.predicted, p), (self.labelled, labelled.to(p.dtype))):
+            running.lerp_(mean(now.mean(0)).to(running.dtype), 1 / HORIZON)

@@ -15,6 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, Type
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.alignment import Alignment
@@ -236,6 +237,10 @@ class Consistency(Method):
         """The loss of the labelled images, from their logits (L, C)."""
         return cross_entropy(x, y).mean()
 
+    def classes_of_labelled(self, x: Tensor | None, y: Tensor, classes: int) -> Tensor:
+        """What `align` aligns to, image by image (L, C): the labels."""
+        return functional.one_hot(y, classes)
+
     def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
         """Logits of the labelled images and of the groups, with gradient."""
         return run.net(x, *groups)
@@ -280,7 +285,7 @@ class Consistency(Method):
         anchors = self.anchors(batch)
         x, *rest = self.train_pass(run, batch.x, *anchors, *batch.strong)
         anchored, variants = rest[: len(anchors)], rest[len(anchors) :]
-        target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x)
+        target = self.teach(self._opinion(run, batch, anchored, variants, x), run, batch, x)
         per_view = self._distances(variants, target.value)
         value, winner = self.over(per_view)
         if self.over.picks:
@@ -293,7 +298,8 @@ class Consistency(Method):
         scored = run.score(*labelled, *anchors, *batch.strong)
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
         anchored, variants = scored[: len(anchors)], scored[len(anchors) :]
-        target = self.teach(self._opinion(run, batch, anchored, variants, learn=True), run, batch, x_scored)
+        p = self._opinion(run, batch, anchored, variants, x_scored, learn=not self.target_gradient)
+        target = self.teach(p, run, batch, x_scored)
         per_view = self._distances(variants, target.value)
         chosen = self.over.choose(per_view)  # (J, B)
         taught = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
@@ -301,26 +307,27 @@ class Consistency(Method):
         x, *rest = self.train_pass(run, batch.x, *again, *_picked(batch.strong, chosen))
         anchored, trained = rest[: len(again)], rest[len(again) :]
         if self.target_gradient:
-            taught = self.targets(self._opinion(run, batch, anchored, trained)).value
+            taught = self.targets(self._opinion(run, batch, anchored, trained, x)).value
             target = target._replace(value=taught)
         value = self._distances(trained, taught).mean(0)
         return self._assemble(run, batch, x, anchored, trained, value, target, per_view, chosen[0])
 
     def _opinion(
-        self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], learn: bool = False
-    ) -> Tensor:
+        self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], x: Tensor | None,
+        learn: bool = True,
+    ) -> Tensor:  # fmt: skip
         p = self.opinion(run, batch, anchored, variants)
         p = p if self.target_gradient else p.detach()
-        return p if batch.target is not None else self.aligned(run, batch, p, learn)
+        return p if batch.target is not None else self.aligned(run, batch, p, x, learn)
 
-    def aligned(self, run: Run, batch: Batch, p: Tensor, learn: bool = True) -> Tensor:
+    def aligned(self, run: Run, batch: Batch, p: Tensor, x: Tensor | None = None, learn: bool = True) -> Tensor:
         """p with its bias taken out, where `align` says so; a `prepare` that makes targets calls it itself."""
         if not self.align:
             return p
         alignment = part(run, Alignment, "alignment")
         aligned: Tensor = alignment(p)
         if learn:
-            alignment.update(p.detach(), batch.y, run.mean)
+            alignment.update(p.detach(), self.classes_of_labelled(x, batch.y, p.shape[1]), run.mean)
         return aligned
 
     def _distances(self, views: Sequence[Tensor], target: Tensor) -> Tensor:

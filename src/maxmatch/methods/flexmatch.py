@@ -41,5 +41,6 @@ class FlexMatch(Consistency):
         beta = counts[:-1] / counts.amax()
         confidence, label = p.max(-1)
         keep = torch.ge(confidence, self.threshold * (beta / (2 - beta))[label])
-        learned.update(batch.index, label, torch.ge(confidence, self.threshold))
+        noted = (batch.index, label, torch.ge(confidence, self.threshold))
+        learned.update(*(run.gather(value) for value in noted))
         return Target(label, keep)

@@ -33,8 +33,9 @@ class Progress(nn.Module):
 class FreeMatch(Consistency):
     """threshold_c = tau p~_c / max p~: tau and p~ are running means of the confidence and of the prediction.
 
-    The fairness term is the cross-entropy between p~ / h~ and p_ / h_, each normalised: p_ is the mean prediction on
-    the trained variants that are kept, h_ and h~ are how often each label is predicted, now and so far.
+    The fairness term is minus the cross-entropy of p_ / h_ under p~ / h~, each normalised: p_ is the mean prediction on
+    the trained variants that are kept, h_ and h~ are how often each label is predicted, now and so far. As in the
+    paper's code a label that is never predicted has share 0, and the term is 0 where nothing is kept.
     """
 
     year: ClassVar[int] = 2023
@@ -78,10 +79,11 @@ class FreeMatch(Consistency):
         many = kept.sum().clamp_min(1)
         mean = (kept * p).sum(0) / many
         often = (kept * functional.one_hot(p.argmax(-1), p.shape[1])).sum(0) / many
-        wanted = _normalised(so_far.predicted / so_far.labels).to(p.dtype)
-        found = _normalised(mean / often.clamp_min(1e-6).where(often > 0, 1.0))
-        return {"fairness": self.fairness * (wanted * torch.log(found + 1e-12)).sum()}
+        wanted, found = _shares(so_far.predicted, so_far.labels).to(p.dtype), _shares(mean, often)
+        fairness = (wanted * torch.log(found + 1e-12)).sum()
+        return {"fairness": self.fairness * fairness * torch.gt(kept.sum(), 0)}
 
 
-def _normalised(p: Tensor) -> Tensor:
-    return p / p.sum().clamp_min(1e-12)
+def _shares(p: Tensor, often: Tensor) -> Tensor:
+    ratio = p * torch.nan_to_num(1 / often, posinf=0.0)
+    return ratio / ratio.sum().clamp_min(1e-12)

@@ -41,8 +41,8 @@ def kl_divergence(logits: Tensor, target: Tensor) -> Tensor:
 
 def entropy(p: Tensor) -> Tensor:
     """-sum_c p_c log p_c per image, 0 log 0 = 0."""
-    terms: Tensor = torch.special.xlogy(p, p)
-    return -terms.sum(-1)
+    product: Tensor = torch.special.xlogy(p, p)
+    return -product.sum(-1)
 
 
 def sharpen(p: Tensor, temperature: float) -> Tensor:
@@ -51,7 +51,7 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     >>> sharpen(torch.tensor([[0.2, 0.8]]), 0.5)
     tensor([[0.0588, 0.9412]])
     """
-    powered = torch.pow(p, 1 / temperature)
+    powered = torch.pow(p / p.amax(-1, keepdim=True), 1 / temperature)  # a small power of a small p would be 0
     return powered / powered.sum(-1, keepdim=True)
 
 

@@ -32,7 +32,7 @@ class MeanTeacher(Consistency):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.target_gradient:
-            raise UsageError("target_gradient = true: the teacher is not trained; leave it out")
+            raise UsageError("target_gradient = true: the teacher has no gradient; leave it out")
 
     @property
     def needs(self) -> Needs:

@@ -11,7 +11,6 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Needs, Run
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.functional import probabilities
@@ -29,17 +28,12 @@ class PseudoLabel(FixMatch):
     ramp: float = 0.4
     views: Literal["weak", "strong"] = "weak"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: a label has no gradient; leave it out")
-
     @property
     def needs(self) -> Needs:
         return Needs(strong=self.k, variants=self.views)
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
-        return ()
+        return (batch.strong[0],) if self.target_gradient else ()  # `select` trains on other variants
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
-        return probabilities(variants[0])
+        return probabilities((*anchored, *variants)[0])

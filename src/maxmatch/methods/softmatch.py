@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
+from maxmatch.methods.alignment import TINY
 from maxmatch.methods.base import Batch, Consistency, Run, Target, part
 
 
@@ -54,12 +55,16 @@ class SoftMatch(Consistency):
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         seen = part(run, Confidence, "confidence")
-        fair = p / seen.predicted.to(p.dtype) if self.uniform else p
+        self._follow(seen.predicted, run.mean(p.mean(0)))
+        fair = p / (seen.predicted + TINY).to(p.dtype) if self.uniform else p
         confidence = (fair / fair.sum(-1, keepdim=True)).amax(-1)
-        now = {"mean": confidence.mean(), "variance": confidence.var(), "predicted": p.mean(0)}
-        with torch.no_grad():
-            for name, value in now.items():
-                running = getattr(seen, name)
-                running.lerp_(run.mean(value).to(running.dtype), 1 - self.momentum)
+        everyone = run.gather(confidence)
+        self._follow(seen.mean, everyone.mean())
+        self._follow(seen.variance, everyone.var())
         below = (seen.mean - confidence).clamp_min(0)
-        return Target(p.argmax(-1), torch.exp(-below.square() * self.n_sigma**2 / (2 * seen.variance)))
+        width = 2 * seen.variance.clamp_min(TINY**2) / self.n_sigma**2
+        return Target(p.argmax(-1), torch.exp(-below.square() / width))
+
+    @torch.no_grad()
+    def _follow(self, running: Tensor, now: Tensor) -> None:
+        running.lerp_(now.to(running.dtype), 1 - self.momentum)

@@ -52,10 +52,10 @@ class TemporalEnsembling(Consistency):
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         past = part(run, Ensemble, "past")
-        p, _ = past.recall(batch.index, self.momentum)
+        p, seen = past.recall(batch.index, self.momentum)
         now = torch.stack([probabilities(logits.detach()) for logits in variants]).mean(0)
-        past.update(batch.index, now, self.momentum)
-        return p.to(now.dtype)
+        past.update(run.gather(batch.index), run.gather(now), self.momentum)
+        return torch.where(seen[:, None], p.to(now.dtype), now)
 
-    def targets(self, p: Tensor) -> Target:
-        return Target(p, torch.gt(p.sum(-1), 0))
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        return Target(p, part(run, Ensemble, "past").visits[batch.index] > 1)  # this visit is counted already

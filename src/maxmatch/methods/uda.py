@@ -17,7 +17,7 @@ from maxmatch.methods.functional import cross_entropy, kl_divergence, probabilit
 class UDA(Consistency):
     """KL to softmax(logits / temperature) where the unsharpened confidence passes the threshold.
 
-    `annealing` is training-signal annealing: a labelled image counts while its own class is less likely than
+    `annealing` is training-signal annealing: a labelled image counts until its own class is likelier than
     eta = a(t) (1 - 1/C) + 1/C, with a(t) = t, 1 - exp(-5 t) or exp(5 (t - 1)). Google's table has temperature 1 and
     threshold .95.
     """
@@ -50,5 +50,5 @@ class UDA(Consistency):
         t = run.progress
         rise = {"linear": t, "log": 1 - torch.exp(-5 * t), "exp": torch.exp(5 * (t - 1))}[self.annealing]
         classes = x.shape[1]
-        counts = torch.lt(probabilities(x.detach()).gather(1, y[:, None])[:, 0], rise * (1 - 1 / classes) + 1 / classes)
+        counts = torch.le(probabilities(x.detach()).gather(1, y[:, None])[:, 0], rise * (1 - 1 / classes) + 1 / classes)
         return (counts * loss).sum() / counts.sum().clamp_min(1)

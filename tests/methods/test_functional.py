@@ -1,0 +1,52 @@
+"""The pure functions that losses are made of, by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from maxmatch.methods.functional import entropy, kl_divergence, probabilities, sharpen, squared_error
+from methods.table import logits
+
+
+def test_squared_error_is_a_mean_over_the_classes():
+    p = torch.tensor([[0.2, 0.3, 0.5]], dtype=torch.float64)
+    target = torch.tensor([[0.0, 1.0, 0.0]], dtype=torch.float64)
+    assert squared_error(p.log(), target).tolist() == pytest.approx([(0.04 + 0.49 + 0.25) / 3])
+
+
+def test_kl_divergence_is_from_the_target_to_the_prediction():
+    target = torch.tensor([[0.1, 0.9], [0.5, 0.5]], dtype=torch.float64)
+    by_hand = 0.9 * math.log(0.9 / 0.4) + 0.1 * math.log(0.1 / 0.6)
+    assert kl_divergence(logits(0.4, 0.5), target).tolist() == pytest.approx([by_hand, 0])
+    assert kl_divergence(logits(0.9), target[:1]).item() == pytest.approx(0)
+
+
+def test_kl_divergence_to_a_certain_target_is_the_cross_entropy():
+    target = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    assert entropy(target).item() == 0
+    assert kl_divergence(logits(0.4), target).item() == pytest.approx(-math.log(0.4))
+
+
+def test_entropy():
+    p = torch.tensor([[0.25, 0.75]], dtype=torch.float64)
+    assert entropy(p).item() == pytest.approx(-0.25 * math.log(0.25) - 0.75 * math.log(0.75))
+
+
+@pytest.mark.parametrize("temperature", [0.3, 0.5, 1.0, 2.0])
+def test_sharpening_is_softmax_of_the_logits_over_the_temperature(temperature):
+    zero, one = 0.3 ** (1 / temperature), 0.7 ** (1 / temperature)
+    p = torch.tensor([[0.3, 0.7]], dtype=torch.float64)
+    assert sharpen(p, temperature)[0].tolist() == pytest.approx([zero / (zero + one), one / (zero + one)])
+
+
+def test_a_low_temperature_does_not_round_every_class_to_zero():
+    p = torch.full((1, 100), 0.01)
+    torch.testing.assert_close(sharpen(p, 0.01), p)
+
+
+def test_probabilities_are_never_in_half_precision():
+    assert probabilities(logits(0.3).bfloat16()).dtype == torch.float32
+    assert probabilities(logits(0.3)).dtype == torch.float64
