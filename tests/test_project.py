@@ -62,3 +62,14 @@ def test_the_version_is_written_once_and_the_same():
 
 def test_the_page_of_methods_is_what_the_command_prints():
     assert (ROOT / "docs" / "methods.md").read_text() == page()
+
+
+def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
+    code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "write_a_method.md").read_text(), re.DOTALL)[1]
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+    (tmp_path / "weighted.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    given = {"train": {"steps": 12}, "data": {"labels": 20}, "method": {"k": 3, "over": "worst"}}
+    result = maxmatch.fit(maxmatch.compose("digits", "weighted:Weighted", given=given), tmp_path / "run", quiet=True)
+    assert result["method"] == "weighted:Weighted"
+    assert result["unlabeled_loss"] > 0

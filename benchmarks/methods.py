@@ -1,0 +1,83 @@
+"""Every method on digits with 40 labels, plain and with the worst case of three views: errors and seconds a step.
+
+    python benchmarks/methods.py                    seeds 1 to 3; half an hour on 2 cores
+    python benchmarks/methods.py --only uda,vat     some of them; no record is written
+
+All take the digits recipe, which was chosen for MaxMatch: the table says what the worst case changes in each method,
+not which method is best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import statistics
+import tempfile
+from typing import Any
+
+from record import Record
+
+from maxmatch.methods import METHODS, make_method
+from maxmatch.methods.base import Consistency
+
+WORST = {"k": 3, "over": "worst"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--only", default=",".join(METHODS))
+    parser.add_argument("--labels", type=int, default=40)
+    parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
+    given = parser.parse_args()
+    names, seeds = given.only.split(","), [int(seed) for seed in given.seeds.split(",")]
+    variants = [(name, worst) for name in names for worst in (False, True) if not worst or _can(name)]
+    jobs = [(name, worst, given.labels, seed) for name, worst in variants for seed in seeds]
+    record = Record("methods")
+    with multiprocessing.get_context("spawn").Pool(given.jobs) as workers:
+        results = workers.map(run, jobs, chunksize=1)
+    found = dict(zip(jobs, results, strict=True))
+    record.say(f"digits, {given.labels} labels, seeds {given.seeds}: mean error in percent, milliseconds a step")
+    record.say(f"{'method':<22}{'plain':>8}{'ms':>7}{'worst of 3':>13}{'ms':>7}{'change':>9}")
+    for name in names:
+        cells = {
+            worst: [found[name, worst, given.labels, s] for s in seeds]
+            for _, worst in variants
+            if (name, worst) in variants
+        }
+        plain, cost = _mean(cells[False])
+        line = f"{name:<22}{plain:>8.2f}{cost:>7.1f}"
+        if True in cells:
+            worst, worst_cost = _mean(cells[True])
+            line += f"{worst:>13.2f}{worst_cost:>7.1f}{worst - plain:>+9.2f}"
+        record.say(line)
+    if given.only == ",".join(METHODS) and given.seeds == "1,2,3":
+        record.save(results, threads=1)
+
+
+def run(job: tuple[str, bool, int, int]) -> dict[str, Any]:
+    """One method with one seed."""
+    import torch
+
+    from maxmatch import compose, fit
+
+    name, worst, labels, seed = job
+    torch.set_num_threads(1)
+    settings = {"data": {"labels": labels}, "train": {"seed": seed, "threads": 1}, "method": WORST if worst else {}}
+    with tempfile.TemporaryDirectory() as folder:
+        return fit(compose("digits", name, given=settings), folder, quiet=True)
+
+
+def _can(name: str) -> bool:
+    """Whether the worst case is something else than the method itself."""
+    method = make_method({"name": name})
+    return isinstance(method, Consistency) and not (method.k == 3 and method.over.name == "worst")
+
+
+def _mean(results: list[dict[str, Any]]) -> tuple[float, float]:
+    errors, steps = [r["error"]["last"] for r in results], [1e3 / r["steps_per_second"] for r in results]
+    return statistics.mean(errors), statistics.mean(steps)
+
+
+if __name__ == "__main__":
+    main()
