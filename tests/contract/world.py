@@ -56,7 +56,7 @@ def make_batch(seed: int = 0, k: int = K) -> Batch:
     y = torch.randint(CLASSES, (LABELLED,), generator=generator)
     weak = u + 0.1 * draw(1, UNLABELLED)
     strong = torch.stack([u + 0.7 * draw(UNLABELLED) for _ in range(k)])
-    many = LABELLED + k * UNLABELLED
+    many = LABELLED + (1 + k) * UNLABELLED
     mix = Mix(*torch.rand(2, many, generator=generator, dtype=torch.float64))
     return Batch(x, y, torch.arange(UNLABELLED), weak, strong, x + 0.5 * draw(LABELLED), mix)
 

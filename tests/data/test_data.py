@@ -156,6 +156,35 @@ def test_uniforms_are_uniform():
     assert drawn.var() == pytest.approx(1 / 12, abs=0.002)
 
 
+@given(st.integers(0, 9), st.integers(0, 9), st.integers(1, 6))
+@settings(max_examples=25, deadline=None)
+def test_betas_are_a_pure_function_of_seed_block_and_stream(seed, number, more):
+    drawn = Plan(seed).betas("a", number, 5, 0.75)
+    assert drawn.shape == (BLOCK, 5)
+    plan = Plan(seed)
+    plan.betas("a", number + 1, 3, 0.75)  # asked for in another order
+    assert (plan.betas("a", number, 5, 0.75) == drawn).all()
+    assert (plan.betas("a", number, 5 + more, 0.75)[:, :5] == drawn).all()
+    for other in (
+        Plan(seed + 1).betas("a", number, 5, 0.75),
+        plan.betas("b", number, 5, 0.75),
+        plan.betas("a", number + 1, 5, 0.75),
+        plan.betas("a", number, 5, 0.5),
+    ):
+        assert (other != drawn).any()
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.75, 1.0, 4.0])
+def test_betas_have_the_mean_and_the_variance_of_their_distribution(alpha):
+    drawn = np.stack([Plan(1).betas("mix", number, 500, alpha) for number in range(4)])
+    assert 0 <= drawn.min() < drawn.max() <= 1
+    assert drawn.mean() == pytest.approx(0.5, abs=0.005)
+    assert drawn.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.02)
+    steps = drawn.reshape(-1, 500)  # each step, and each image, has draws of its own
+    assert len(np.unique(steps, axis=0)) == len(steps)
+    assert abs(np.corrcoef(steps[:, 0], steps[:, 1])[0, 1]) < 0.35
+
+
 def test_every_image_comes_once_a_round_in_a_new_order():
     plan, n, batch = Plan(1), 10, 4
     stream = np.concatenate([plan.indices("x", step, batch, n) for step in range(5)])

@@ -14,9 +14,9 @@ from maxmatch.train.draws import Draws, Rows
 VIEWS = Views(Weak(), randaugment("fixmatch"))
 
 
-def draws(strong=3, x_strong=False) -> Draws:
-    needs = Needs(weak=1, strong=strong, x_strong=x_strong)
-    return Draws(Plan(5), needs, VIEWS, (4, 10), (6, 100), {"lr": lambda t: 0.1 * t, "progress": lambda t: t / 100})
+def draws(strong=3, x_strong=False, mix=None, seed=5) -> Draws:
+    needs = Needs(weak=1, strong=strong, x_strong=x_strong, mix=mix)
+    return Draws(Plan(seed), needs, VIEWS, (4, 10), (6, 100), {"lr": lambda t: 0.1 * t, "progress": lambda t: t / 100})
 
 
 @pytest.mark.parametrize("step", [0, 7, BLOCK - 1, BLOCK, 3 * BLOCK + 5])
@@ -55,6 +55,56 @@ def test_the_first_view_is_the_same_whatever_k_is():
     for rows in (one, three):
         rows.load(9)
     assert torch.equal(one.row["strong"][0], three.row["strong"][0])
+
+
+def mixing(step: int, **options) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = Rows(draws(**options), torch.device("cpu"))
+    rows.load(step)
+    return rows.row["mix/order"].clone(), rows.row["mix/weight"].clone()
+
+
+def test_mixing_draws_are_there_on_request_for_labelled_images_weak_views_and_variants():
+    assert [len(drawn) for drawn in mixing(0)] == [0, 0]
+    assert [len(drawn) for drawn in mixing(0, mix=0.5)] == [4 + 6 + 3 * 6] * 2
+
+
+@pytest.mark.parametrize("step", [0, 7, BLOCK - 1, BLOCK + 3])
+def test_mixing_draws_are_a_pure_function_of_seed_and_step(step):
+    one, again, seeded = mixing(step, mix=0.5), mixing(step, mix=0.5), mixing(step, mix=0.5, seed=6)
+    for drawn, same, other, later in zip(one, again, seeded, mixing(step + 1, mix=0.5), strict=True):
+        assert torch.equal(drawn, same)
+        assert not torch.equal(drawn, other)
+        assert not torch.equal(drawn, later)
+
+
+@pytest.mark.parametrize("step", [0, 7, BLOCK + 3])
+def test_the_first_mixing_draws_are_the_same_whatever_k_is(step):
+    for few, many in zip(mixing(step, strong=1, mix=0.75), mixing(step, strong=3, mix=0.75), strict=True):
+        assert len(few) < len(many)
+        assert torch.equal(few, many[: len(few)])
+
+
+def test_alpha_reaches_the_weights_and_the_order_is_uniform():
+    for alpha in (0.3, 4.0):
+        rows = Rows(draws(mix=alpha), torch.device("cpu"))
+        found: dict[str, list[torch.Tensor]] = {"mix/order": [], "mix/weight": []}
+        for step in range(10 * BLOCK):
+            rows.load(step)
+            for name, drawn in found.items():
+                drawn.append(rows.row[name].clone())
+        order, weight = (torch.cat(drawn) for drawn in found.values())
+        assert weight.var().item() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.05)
+        assert weight.mean().item() == pytest.approx(0.5, abs=0.02)
+        assert order.var().item() == pytest.approx(1 / 12, rel=0.05)
+        assert abs(torch.corrcoef(torch.stack([order, weight]))[0, 1].item()) < 0.05
+
+
+def test_mixing_disturbs_no_other_draw():
+    with_mix, without = (Rows(draws(mix=mix), torch.device("cpu")) for mix in (0.5, None))
+    for rows in (with_mix, without):
+        rows.load(9)
+    for name in ("labelled", "unlabelled", "weak", "strong", "labelled/weak"):
+        assert torch.equal(with_mix.row[name], without.row[name]), name
 
 
 def test_k_follows_its_distribution():

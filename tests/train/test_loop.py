@@ -161,7 +161,8 @@ def cut_off(monkeypatch, recipe, folder: Path, step: int) -> None:
             fit(recipe, folder, quiet=True)
 
 
-@pytest.mark.parametrize("method", ["supervised", "fixmatch", "maxmatch"])
+# VAT draws on the device, ReMixMatch has a head and running means of its own.
+@pytest.mark.parametrize("method", ["supervised", "fixmatch", "maxmatch", "vat", "remixmatch"])
 @pytest.mark.parametrize("step", [1, 4, 7, 11])
 def test_stopped_anywhere_and_resumed_is_as_if_never_stopped(tiny, tmp_path, monkeypatch, method, step):
     recipe = tiny(method, net={"dropout": 0.1, "name": "wrn-10-1"})

@@ -45,8 +45,8 @@ class Plan:
         return drawn.reshape(BLOCK, *shape)
 
     def betas(self, stream: str, number: int, count: int, alpha: float) -> Floats:
-        """Numbers of Beta(alpha, alpha) for all steps of a block, (BLOCK, count)."""
-        return self._generator(f"{stream}/beta", number).beta(alpha, alpha, (BLOCK, count)).astype(np.float32)
+        """Numbers of Beta(alpha, alpha) for all steps of a block, (BLOCK, count): more of them begin with the same."""
+        return self._generator(f"{stream}/beta", number).beta(alpha, alpha, (count, BLOCK)).astype(np.float32).T
 
     def indices(self, stream: str, step: int, batch: int, n: int) -> Indices:
         """The step's `batch` positions in an endless stream over n images, shuffled anew each time round."""

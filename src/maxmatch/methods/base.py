@@ -40,7 +40,7 @@ class Batch:
 
 
 class Mix(NamedTuple):
-    """Draws for mixing M images with one another: M is the number of labelled images and of all variants."""
+    """Draws for mixing M images with one another: as many as there are labelled images, weak views and variants."""
 
     order: Tensor  # (M,) uniform: argsort of the first m is a shuffle of m images
     weight: Tensor  # (M,) Beta(alpha, alpha)

@@ -39,14 +39,14 @@ class ICT(Consistency):
 
     @property
     def needs(self) -> Needs:
-        return Needs(weak=1, strong=self.k, variants="weak", mix=self.alpha)
+        return Needs(strong=self.k, variants="weak", mix=self.alpha)
 
     def prepare(self, run: Run, batch: Batch) -> Batch:
         assert batch.mix is not None  # `needs` asked for it
-        (logits,) = run.teacher(batch.weak[0])
-        p, count = self.aligned(run, batch, probabilities(logits)), len(batch.index)
-        images, targets = [], []
-        for view, images_of_view in enumerate(batch.strong):
+        count, images, targets = len(batch.index), [], []
+        logits = torch.cat(list(run.teacher(*batch.strong)))  # of the very views that are mixed
+        opinions = torch.split(self.aligned(run, batch, probabilities(logits)), count)
+        for view, (images_of_view, p) in enumerate(zip(batch.strong, opinions, strict=True)):
             drawn = slice(view * count, (view + 1) * count)
             partner, weight = batch.mix.order[drawn].argsort(), batch.mix.weight[drawn]
             pixels = run.pixels(images_of_view) if images_of_view.dtype == torch.uint8 else images_of_view

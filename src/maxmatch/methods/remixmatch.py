@@ -10,17 +10,18 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target, Views, part
+from maxmatch.methods.base import Batch, Consistency, Distance, Losses, Needs, Run, Target, Views, part
 from maxmatch.methods.functional import cross_entropy, mixed, probabilities, sharpen
 
 
 @dataclass(frozen=True)
 class ReMixMatch(Consistency):
-    """Cross-entropy on mixed strong views with the aligned, sharpened guess of the weak view, and two more terms.
+    """Cross-entropy on mixed views with the aligned, sharpened guess of the weak view, and two more terms.
 
     `anchored`: the first strong view, not mixed, is taught the same guess. `rotation`: by how many quarters it was
-    turned, told by a head of its own. Labelled images are strongly augmented. `over` reduces the K mixed views of an
-    image, the mean in the paper; the worst is our reading. The paper's policy is CTAugment (`augment.policy`).
+    turned, told by a head of its own. Labelled images are strongly augmented. The weak view is mixed and taught beside
+    the K strong ones. `over` reduces those K, the mean in the paper; the worst is our reading, and the weak view keeps
+    its share of 1 / (K + 1). The paper has K = 8 and CTAugment (`augment.policy`).
     """
 
     year: ClassVar[int] = 2020
@@ -67,19 +68,24 @@ class ReMixMatch(Consistency):
         (logits,) = run.score(batch.weak[0])
         guess = sharpen(self.aligned(run, batch, probabilities(logits)), self.temperature)
         labels = nn.functional.one_hot(batch.y, guess.shape[1]).to(guess.dtype)
-        images = torch.cat([batch.x_strong, batch.strong.flatten(0, 1)])
-        targets = torch.cat([labels, guess.repeat(len(batch.strong), 1)])
+        images = torch.cat([batch.x_strong, batch.strong.flatten(0, 1), batch.weak[0]])
+        targets = torch.cat([labels, guess.repeat(len(batch.strong) + 1, 1)])
         pixels = run.pixels(images) if images.dtype == torch.uint8 else images
         first = pixels[len(labels) : len(labels) + len(guess)]
         partner, weight = batch.mix.order[: len(images)].argsort(), batch.mix.weight[: len(images)]
         weight = torch.maximum(weight, 1 - weight)
         pixels, targets = mixed(pixels, pixels[partner], weight), mixed(targets, targets[partner], weight)
-        shape, many = batch.strong.shape, len(labels)
-        # What is to be anchored stands where the weak view was, and its target behind those of the variants.
+        many = len(labels)
+        views = pixels[many:].view(-1, *batch.weak[0].shape)  # K strong ones and the weak one
+        taught = targets[many:].view(*views.shape[:2], -1)
+        # What is to be anchored stands before the weak view, and its target behind all others.
         return replace(
-            batch, x=pixels[:many], y=targets[:many], weak=first[None], strong=pixels[many:].view(shape),
-            target=torch.cat([targets[many:].view(*shape[:2], -1), guess[None]]),
+            batch, x=pixels[:many], y=targets[:many], weak=torch.stack([first, views[-1]]), strong=views[:-1],
+            target=torch.cat([taught, guess[None]]),
         )  # fmt: skip
+
+    def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
+        return tuple(batch.weak)
 
     def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
         # The labelled images alone move the running statistics.
@@ -91,7 +97,13 @@ class ReMixMatch(Consistency):
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         assert batch.target is not None
-        return Target(batch.target[:-1], p.new_ones(len(p)))
+        return Target(batch.target[:-2], p.new_ones(len(p)))
+
+    def losses(self, run: Run, batch: Batch) -> Losses:
+        losses, share = super().losses(run, batch), 1 / (len(batch.strong) + 1)
+        terms = dict(losses.terms)
+        terms["unlabeled"] = (1 - share) * terms["unlabeled"] + share * terms.pop("weak")
+        return losses._replace(terms=terms)
 
     def more_terms(
         self, run: Run, batch: Batch, target: Target, anchored: Sequence[Tensor], variants: Sequence[Tensor]
@@ -102,8 +114,10 @@ class ReMixMatch(Consistency):
         turned = torch.stack([torch.rot90(batch.weak[0], turn, (2, 3)) for turn in range(4)])
         turned = turned[quarters, torch.arange(len(quarters), device=quarters.device)]
         (features,) = run.features(turned)
-        told = part(run, nn.Linear, "rotation")(features)
+        head = part(run, nn.Linear, "rotation")
+        told = head(features.to(head.weight.dtype))
         return {
+            "weak": self.ramped(run, self.weight) * cross_entropy(anchored[1], batch.target[-2]).mean(),
             "anchored": self.ramped(run, self.anchored) * anchor,
             "rotation": self.rotation * cross_entropy(told, quarters).mean(),
         }

@@ -58,7 +58,8 @@ class VAT(Consistency):
 
     def prepare(self, run: Run, batch: Batch) -> Batch:
         weak = run.pixels(batch.weak[0]) if batch.weak.dtype == torch.uint8 else batch.weak[0]
-        (logits,) = run.score(weak)
+        with torch.no_grad():  # in the climb's own precision: bfloat16 rounding is larger than what `step` changes
+            (logits,) = run.probe(weak)
         p = probabilities(logits)
         climbed = torch.stack([self._climb(run, weak, p) for _ in batch.strong])
         x = run.pixels(batch.x) if batch.x.dtype == torch.uint8 else batch.x

@@ -48,5 +48,5 @@ class Batches:
             op = index.new_zeros(k, len(pool), 1)  # the identity
         elif k:
             strong, op = self.views.strong_views(pool, row["strong"][:k], row["weak"][0] if self.needs.weak else None)
-        mix = Mix(row["mix/order"][0], row["mix/weight"]) if self.needs.mix is not None else None
+        mix = Mix(row["mix/order"], row["mix/weight"]) if self.needs.mix is not None else None
         return Batch(x_weak, self.y[rows], index, weak, strong, x_strong, mix), op

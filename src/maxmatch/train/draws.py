@@ -45,8 +45,8 @@ class Draws:
             "weak": (needs.weak, unlabelled[0], views.weak_uniforms),
             "strong": (most, unlabelled[0], views.uniforms(needs.variants)),
         }
-        mixing = labelled[0] + most * unlabelled[0] if needs.mix is not None else 0
-        counts |= {"mix/order": (int(mixing > 0), mixing), "mix/weight": (mixing,)}
+        mixing = labelled[0] + (needs.weak + most) * unlabelled[0] if needs.mix is not None else 0
+        counts |= {"mix/order": (mixing,), "mix/weight": (mixing,)}
         self.alpha = needs.mix
         self.floats = _layout({**dict.fromkeys(self.scalars, ()), **counts})
         self.ints = _layout({"step": (), **{name: (batch,) for name, (batch, _) in self.pools.items()}})
@@ -63,9 +63,10 @@ class Draws:
             if name in self.scalars:
                 floats[:, place] = [[self.scalars[name](step)] for step in range(first, first + BLOCK)]
                 continue
-            if name == "mix/weight":
+            if name.startswith("mix/"):
                 if self.alpha is not None:
-                    floats[:, place] = self.plan.betas("mix", number, shape[0], self.alpha)
+                    alpha = self.alpha if name == "mix/weight" else 1.0  # Beta(1, 1) is uniform
+                    floats[:, place] = self.plan.betas(name, number, shape[0], alpha)
                 continue
             for view, part in enumerate(np.split(floats[:, place], shape[0], axis=1) if shape[0] else ()):
                 part[:] = self.plan.block(f"{name}/{view}", number, shape[1:]).reshape(BLOCK, -1)
