@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from contract.world import CLASSES, UNLABELLED, make_world
 from contract.world import make_batch as make_real_batch
 from torch import nn
 
+import maxmatch
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Mix
 from maxmatch.methods.remixmatch import ReMixMatch
@@ -254,3 +256,11 @@ def test_refusals():
     for name, value in wrong.items():
         with pytest.raises(UsageError, match=name.replace("target_gradient", "no gradient")):
             ReMixMatch(**{name: value})
+
+
+def test_images_that_are_not_square_are_refused_in_one_line():
+    images, labels = torch.randint(0, 256, (40, 9, 8), dtype=torch.uint8), torch.arange(40) % 2
+    data = maxmatch.from_arrays(images, labels)
+    recipe = maxmatch.compose(None, "remixmatch", "digits", {"data": {"labels": 8}, "train": {"steps": 2, "batch": 4}})
+    with tempfile.TemporaryDirectory() as folder, pytest.raises(UsageError, match="square, these have 9x8"):
+        maxmatch.fit(recipe, folder + "/run", data=data, quiet=True)

@@ -110,6 +110,9 @@ class ReMixMatch(Consistency):
     ) -> dict[str, Tensor]:
         assert batch.target is not None
         anchor = cross_entropy(anchored[0], batch.target[-1]).mean()
+        height, width = batch.weak.shape[-2:]
+        if height != width:
+            raise UsageError(f"remixmatch turns images by quarters: they must be square, these have {height}x{width}")
         quarters = torch.arange(len(batch.index), device=batch.index.device) % 4
         turned = torch.stack([torch.rot90(batch.weak[0], turn, (2, 3)) for turn in range(4)])
         turned = turned[quarters, torch.arange(len(quarters), device=quarters.device)]
