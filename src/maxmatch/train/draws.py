@@ -44,6 +44,7 @@ class Draws:
             "labelled/strong": (int(needs.x_strong), labelled[0], views.strong_uniforms),
             "weak": (needs.weak, unlabelled[0], views.weak_uniforms),
             "strong": (most, unlabelled[0], views.uniforms(needs.variants)),
+            "labelled/probe": (int(views.learner is not None), labelled[0], views.probe_uniforms),
         }
         self.floats = _layout({**dict.fromkeys(self.scalars, ()), **counts})
         self.ints = _layout({"step": (), **{name: (batch,) for name, (batch, _) in self.pools.items()}})
