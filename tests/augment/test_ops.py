@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from maxmatch.augment import PRESETS
-from maxmatch.augment.ops import CODE, OPS, apply, histogram, luminance
+from maxmatch.augment.ops import CODE, apply, autocontrast, histogram, luminance
+from maxmatch.augment.ops import RANDAUGMENT as OPS
+from maxmatch.train.step import EXACT
 
 SIZES = [(8, 8), (32, 32), (17, 40), (96, 96)]
 PATHS = ["dense", "grouped"]
@@ -160,3 +162,9 @@ def test_dense_path_reads_no_value_and_holds_no_constant() -> None:
     assert torch.equal(traced(*other), apply(*other, (125, 123, 114), "grouped"))
     with pytest.raises(Exception, match=r"data-dependent|nonzero"):
         make_fx(changed("grouped"), tracing_mode="fake")(images, op, magnitude)
+
+
+def test_autocontrast_compiled_for_a_cpu_equals_eager() -> None:
+    images = pictures(3, 8, 8)
+    compiled = torch.compile(autocontrast, dynamic=False, options=EXACT)
+    assert torch.equal(compiled(images, torch.zeros(9)), autocontrast(images, torch.zeros(9)))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.fit import begin, fit
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
@@ -26,6 +27,10 @@ def recipe(mode: str, method: str = "maxmatch", steps: int = 50, precision: str 
     }  # fmt: skip
     given = {"train": train, "net": {"name": "wrn-10-1"}, "method": {"threshold": 0.3, **options}}
     return compose("digits", method, given=given)
+
+
+def with_policy(chosen, policy: str):
+    return replace(chosen, augment=replace(chosen.augment, policy=policy))
 
 
 def losses(folder: Path) -> dict[str, list[float]]:
@@ -52,9 +57,11 @@ def test_captured_compiled_and_eager_steps_agree_over_50_steps(tmp_path, options
             assert found[mode][name] == pytest.approx(found["eager"][name], rel=1e-6), (mode, name)
 
 
-def test_compiled_views_equal_eager_ones_to_the_bit(tmp_path):
+@pytest.mark.parametrize("policy", ["gentle", "cta-fixed"])
+def test_compiled_views_equal_eager_ones_to_the_bit(tmp_path, policy):
     """And eager ones equal PIL's: tests/augment."""
-    step = begin(resolve(recipe("eager"), device="cuda", threads=1), tmp_path / "a", quiet=True).step
+    chosen = resolve(with_policy(recipe("eager"), policy), device="cuda", threads=1)
+    step = begin(chosen, tmp_path / "a", quiet=True).step
     compiled = torch.compile(step.batches, dynamic=False, options=EXACT)
     for t in range(40):
         step.rows.load(t)
@@ -94,9 +101,21 @@ def test_replaying_changes_the_weights_and_reads_the_learning_rate(tmp_path):
     assert training.step.health.sums["steps"].item() == 1
 
 
-def test_the_step_waits_for_nothing(tmp_path):
+def test_a_policy_learns_the_same_in_every_mode(tmp_path):
+    rates = {}
+    for mode in ("eager", "compiled", "captured"):
+        fit(with_policy(recipe(mode, steps=25), "cta"), tmp_path / mode, quiet=True)
+        rates[mode] = load_file(checkpoints(tmp_path / mode / "checkpoint")[-1])["policy.rates"]
+    assert int(((rates["eager"] > 0) & (rates["eager"] < 1)).sum()) > 100
+    for mode in ("compiled", "captured"):
+        torch.testing.assert_close(rates[mode], rates["eager"], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", ["gentle", "cta"])
+def test_the_step_waits_for_nothing(tmp_path, policy):
     """Between two logs no call may synchronise with the device."""
-    training = begin(resolve(recipe("captured"), device="cuda", threads=1), tmp_path / "a", quiet=True)
+    chosen = resolve(with_policy(recipe("captured"), policy), device="cuda", threads=1)
+    training = begin(chosen, tmp_path / "a", quiet=True)
     for t in range(3):
         training.step(t)
     torch.cuda.set_sync_debug_mode("error")

@@ -1,20 +1,26 @@
-"""Weak and strong augmentation of whole batches: flip-and-shift, RandAugment and cutout on uint8 tensors."""
+"""Weak and strong augmentation of whole batches on uint8 tensors: flip-and-shift, RandAugment, CTAugment, cutout."""
 
+from maxmatch.augment.ctaugment import CTA_PRESETS, CTAugment, Drawn, proximity
 from maxmatch.augment.ops import OPS
 from maxmatch.augment.policy import Cutout, Draw, Magnitude, Placement, RandAugment, Weak
-from maxmatch.augment.presets import PRESETS, randaugment
+from maxmatch.augment.presets import PRESETS, randaugment, strong_policy
 from maxmatch.augment.views import Strong, Views
 
 __all__ = [
+    "CTA_PRESETS",
     "OPS",
     "PRESETS",
+    "CTAugment",
     "Cutout",
     "Draw",
+    "Drawn",
     "Magnitude",
     "Placement",
     "RandAugment",
     "Strong",
     "Views",
     "Weak",
+    "proximity",
     "randaugment",
+    "strong_policy",
 ]

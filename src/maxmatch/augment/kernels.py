@@ -1,8 +1,9 @@
 """Kernels that change the pixels of a whole batch with PIL's arithmetic, each image with its own numbers.
 
 `warp` is a nearest-neighbour affine map, `table` one lookup table a channel, `blend_grey` and `blend_smooth`
-mix an image with its grey and its smoothed version. All take and give uint8 (B, C, H, W), C = 1 or 3, and use
-nothing but tensor arithmetic of a fixed shape: no value is read back, nothing is random.
+mix an image with its grey and its smoothed version, `smooth` and `blur` are PIL's filters. All take and give
+uint8 (B, C, H, W), C = 1 or 3, and use nothing but tensor arithmetic of a fixed shape: no value is read back,
+nothing is random.
 """
 
 from __future__ import annotations
@@ -46,15 +47,31 @@ def blend_smooth(images: Tensor, factor: Tensor) -> Tensor:
 
     The filter is 1 1 1 / 1 5 1 / 1 1 1 over 13, rounded; the outermost pixels stay as they are.
     """
-    wide = images.to(torch.int16)
-    rows = wide[..., :-2, :] + wide[..., 1:-1, :] + wide[..., 2:, :]
-    centre = wide[..., 1:-1, 1:-1]
-    total = rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * centre
-    # total / 13 is never closer than 1/26 to a half, so float32 rounds it as the integers would.
-    smooth = (total.to(torch.float32) * (1 / 13) + 0.5).floor()
+    if min(images.shape[2:]) < 3:
+        return images
     blended = images.clone()
-    blended[..., 1:-1, 1:-1] = blend(smooth, centre, factor)
+    blended[..., 1:-1, 1:-1] = blend(_smooth(images), images[..., 1:-1, 1:-1], factor)
     return blended
+
+
+def smooth(images: Tensor) -> Tensor:
+    """Smoothed images (B, C, H, W): PIL's SMOOTH, the filter of `blend_smooth`; the outermost pixels stay."""
+    if min(images.shape[2:]) < 3:
+        return images
+    changed = images.clone()
+    changed[..., 1:-1, 1:-1] = to_bytes(_smooth(images))
+    return changed
+
+
+def blur(images: Tensor) -> Tensor:
+    """Blurred images (B, C, H, W): PIL's BLUR, the mean of the 16 pixels two steps away; the outer two stay."""
+    if min(images.shape[2:]) < 5:
+        return images
+    wide = images.to(torch.int16)
+    ring = _window(wide, 5) - _window(wide[..., 1:-1, 1:-1], 3)
+    changed = images.clone()
+    changed[..., 2:-2, 2:-2] = to_bytes((ring + 8) >> 4)
+    return changed
 
 
 def luminance(images: Tensor) -> Tensor:
@@ -103,6 +120,25 @@ def to_bytes(values: Tensor) -> Tensor:
 def real(value: Tensor) -> Tensor:
     """Float64 like PIL's own numbers, or float32 on a device without it."""
     return value.to(torch.float32 if value.device.type == "mps" else torch.float64)
+
+
+def _smooth(images: Tensor) -> Tensor:
+    wide = images.to(torch.int16)
+    total = _window(wide, 3) + 4 * wide[..., 1:-1, 1:-1]
+    # total / 13 is never closer than 1/26 to a half, so float32 rounds it as the integers would.
+    return (total.to(torch.float32) * (1 / 13) + 0.5).floor()
+
+
+def _window(wide: Tensor, side: int) -> Tensor:
+    # The sum over each window of side x side pixels that lies within the image.
+    height, width = wide.shape[2] - side + 1, wide.shape[3] - side + 1
+    rows = wide[..., :height, :]
+    for offset in range(1, side):
+        rows = rows + wide[..., offset : offset + height, :]
+    total = rows[..., :width]
+    for offset in range(1, side):
+        total = total + rows[..., offset : offset + width]
+    return total
 
 
 def _fixed(value: Tensor, rounding: Tensor | float) -> Tensor:

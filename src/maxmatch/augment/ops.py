@@ -44,14 +44,20 @@ OPS: tuple[str, ...] = (
     "posterize",
     "invert",
     "solarize-add",
+    # CTAugment's own, in cta_ops.py; RandAugment has the sixteen above.
+    "blur",
+    "smooth",
+    "rescale",
+    "cutout",
 )
+RANDAUGMENT: tuple[str, ...] = OPS[:16]
 CODE: dict[str, int] = {name: index for index, name in enumerate(OPS)}
 
 Path = Literal["auto", "dense", "grouped"]
 
 
 def apply(images: Tensor, op: Tensor, magnitude: Tensor, fill: tuple[int, ...], path: Path = "auto") -> Tensor:
-    """Apply to each image (B, C, H, W) its own operation op (B,), an index into `OPS`, at magnitude (B,).
+    """Apply to each image (B, C, H, W) its own operation op (B,), an index into `RANDAUGMENT`, at magnitude (B,).
 
     `fill` is the colour outside a warped image, one value or C. Both paths give the same pixels: `dense` runs
     every kernel on the whole batch and never looks at a value from Python, so it can be compiled and captured
@@ -100,8 +106,9 @@ def translate_y(magnitude: Tensor, size: tuple[int, int]) -> Tensor:
 
 def autocontrast(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, C, 256) that stretch each channel from its darkest and brightest pixel to 0 and 255."""
-    pixels, level = images.flatten(2), _levels(images)
-    low, high = pixels.amin(2, keepdim=True), pixels.amax(2, keepdim=True)
+    pixels, level = images.flatten(2), levels(images)
+    # Compiled for a CPU, torch 2.14 finds wrong minima of uint8; of int16 it finds the right ones.
+    low, high = pixels.to(torch.int16).amin(2, keepdim=True), pixels.amax(2, keepdim=True)
     spread = (real(high) - real(low)).clamp(min=1)
     scale = torch.full_like(spread, 255.0) / spread  # "255.0 / spread" would be a reciprocal, rounded twice
     stretched = level * scale + -real(low) * scale
@@ -110,7 +117,7 @@ def autocontrast(images: Tensor, magnitude: Tensor) -> Tensor:
 
 def equalize(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, C, 256) that flatten each channel's histogram, in PIL's integer arithmetic."""
-    pixels, level = images.flatten(2), _levels(images)
+    pixels, level = images.flatten(2), levels(images)
     counts = histogram(images)
     brightest = counts.gather(2, pixels.amax(2, keepdim=True).long())
     step = (pixels.shape[2] - brightest) // 255
@@ -122,24 +129,24 @@ def equalize(images: Tensor, magnitude: Tensor) -> Tensor:
 def posterize(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, 1, 256) that keep the highest magnitude (B,) bits of every value."""
     dropped = (8 - magnitude.to(torch.int32)).clamp(0, 8).view(-1, 1, 1)
-    return to_bytes((_levels(images) >> dropped) << dropped)
+    return to_bytes((levels(images) >> dropped) << dropped)
 
 
 def solarize(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, 1, 256) that invert the values at or above the threshold magnitude (B,)."""
-    level = _levels(images)
+    level = levels(images)
     return to_bytes(torch.where(level < magnitude.view(-1, 1, 1), level, 255 - level))
 
 
 def solarize_add(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, 1, 256) that add the whole part of magnitude (B,) to the values below 128."""
-    level = _levels(images)
+    level = levels(images)
     return to_bytes(torch.where(level < 128, level + magnitude.to(torch.int32).view(-1, 1, 1), level))
 
 
 def brightness(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, 1, 256) of a blend with black: magnitude (B,) 0 is black, 1 the image itself."""
-    level = _levels(images)
+    level = levels(images)
     return blend(torch.zeros_like(level), level, magnitude).squeeze(1)
 
 
@@ -147,12 +154,12 @@ def contrast(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, 1, 256) of a blend with the mean grey: magnitude (B,) 0 is flat, 1 the image itself."""
     grey = luminance(images).flatten(1)
     mean = (2 * grey.sum(1) + grey.shape[1]) // (2 * grey.shape[1])
-    return blend(mean.view(-1, 1, 1, 1), _levels(images), magnitude).squeeze(1)
+    return blend(mean.view(-1, 1, 1, 1), levels(images), magnitude).squeeze(1)
 
 
 def invert(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, 1, 256) of the negative."""
-    return to_bytes(255 - _levels(images)).expand(len(images), 1, 256)
+    return to_bytes(255 - levels(images)).expand(len(images), 1, 256)
 
 
 Table = Callable[[Tensor, Tensor], Tensor]
@@ -177,14 +184,14 @@ MATRICES: dict[str, Matrix] = {
 
 # How the grouped path sorts a batch: kernel by kernel.
 SORTED: tuple[str, ...] = ("identity", *MATRICES, *TABLES, "color", "sharpness")
-RANK: tuple[int, ...] = tuple(SORTED.index(name) for name in OPS)
+RANK: tuple[int, ...] = tuple(SORTED.index(name) for name in RANDAUGMENT)
 
 
 def _apply_dense(images: Tensor, op: Tensor, magnitude: Tensor, fill: tuple[int, ...]) -> Tensor:
-    lut = to_bytes(_levels(images)).expand(*images.shape[:2], 256)
+    lut = to_bytes(levels(images)).expand(*images.shape[:2], 256)
     for name, make_table in TABLES.items():
         lut = torch.where((op == CODE[name]).view(-1, 1, 1), make_table(images, magnitude), lut)
-    changed = warp(images, _matrices(op, magnitude, images), fill)
+    changed = warp(images, matrices(op, magnitude, images), fill)
     changed = table(changed, lut)
     changed = blend_grey(changed, torch.where(op == CODE["color"], magnitude, 1.0))
     return blend_smooth(changed, torch.where(op == CODE["sharpness"], magnitude, 1.0))
@@ -215,7 +222,8 @@ def _apply_grouped(images: Tensor, op: Tensor, magnitude: Tensor, fill: tuple[in
     return torch.cat(parts).index_select(0, order.argsort())
 
 
-def _matrices(op: Tensor, magnitude: Tensor, images: Tensor) -> Tensor:
+def matrices(op: Tensor, magnitude: Tensor, images: Tensor) -> Tensor:
+    """The matrix (B, 6) of each image's operation, the identity's where it is no warp."""
     size = (images.shape[2], images.shape[3])
     matrix = _matrix(torch.zeros_like(magnitude), 2)
     for name, make_matrix in MATRICES.items():
@@ -230,5 +238,6 @@ def _matrix(magnitude: Tensor, place: int) -> Tensor:
     return torch.stack(columns, 1)
 
 
-def _levels(images: Tensor) -> Tensor:
+def levels(images: Tensor) -> Tensor:
+    """The table (1, 1, 256) that changes nothing."""
     return torch.arange(256, dtype=torch.int32, device=images.device).view(1, 1, 256)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.augment.kernels import colour, real, take
-from maxmatch.augment.ops import CODE, OPS, Path
+from maxmatch.augment.ops import CODE, OPS, RANDAUGMENT, Path
 from maxmatch.augment.ops import apply as apply_op
 from maxmatch.errors import UsageError, unknown
 
@@ -63,7 +63,7 @@ class Weak:
     def sample(self, u: Tensor, size: tuple[int, int]) -> Placement:
         """Place the weak view of images of size (H, W) from uniforms u (B, 3)."""
         flip = (u[:, 0] < 0.5) & self.flip
-        shift = [_whole(u[:, 1 + i], 2 * round(self.shift * size[i]) + 1) for i in range(2)]
+        shift = [whole(u[:, 1 + i], 2 * round(self.shift * size[i]) + 1) for i in range(2)]
         return Placement(flip, torch.stack([shift[i] - round(self.shift * size[i]) for i in range(2)], 1))
 
     def apply(self, images: Tensor, placement: Placement) -> Tensor:
@@ -131,7 +131,7 @@ class Cutout:
             side = (share * size[1] + 0.5).long()
         else:
             side = torch.full_like(u[:, 0], self.pixels, dtype=torch.int64)
-        start = [_whole(u[:, 1 + i], size[i]) - side // 2 for i in range(2)]
+        start = [whole(u[:, 1 + i], size[i]) - side // 2 for i in range(2)]
         edges = [start[i].clamp(min=0) for i in range(2)]
         edges += [(start[i] + side).clamp(max=size[i]) for i in range(2)]
         return torch.stack(edges, 1)
@@ -166,8 +166,8 @@ class RandAugment:
     def __post_init__(self) -> None:
         """Refuse names that are unknown and numbers out of range."""
         for op in (*self.ops, *dict(self.magnitudes)):
-            if op not in OPS:
-                raise UsageError(unknown("operation", op, OPS))
+            if op not in RANDAUGMENT:
+                raise UsageError(unknown("operation", op, RANDAUGMENT))
         for op in self.ops:
             if op not in PARAMETERLESS and op not in dict(self.magnitudes):
                 raise UsageError(f"policy {self.name} has no magnitude for '{op}': add one or drop '{op}'")
@@ -187,11 +187,11 @@ class RandAugment:
     def sample(self, u: Tensor, size: tuple[int, int]) -> Draw:
         """Draw for images of size (H, W) from uniforms u (B, R) with R = `uniforms`."""
         choice, coin, height, sign = u[:, : 4 * self.n].reshape(len(u), self.n, 4).unbind(2)
-        chosen = torch.where(coin < self.p, _whole(choice, max(1, len(self.ops))), -1)
+        chosen = torch.where(coin < self.p, whole(choice, max(1, len(self.ops))), -1)
         if self.levels is None:
             level = 10 * real(height)
         else:
-            level = self.levels[0] + _whole(height, self.levels[1] - self.levels[0] + 1)
+            level = self.levels[0] + whole(height, self.levels[1] - self.levels[0] + 1)
         op, magnitude = torch.zeros_like(chosen), torch.zeros_like(choice, dtype=torch.float32)
         magnitudes, negative = dict(self.magnitudes), sign < 0.5
         values = {m: m.value(level, negative, size[1]).to(torch.float32) for m in set(magnitudes.values())}
@@ -237,7 +237,8 @@ def fill_for(fill: Fill, channels: int) -> tuple[int, ...]:
     return fill if channels == 3 else (round(sum(fill) / 3),)
 
 
-def _whole(u: Tensor, count: int) -> Tensor:
+def whole(u: Tensor, count: int) -> Tensor:
+    """A whole number below `count`, each as likely, from uniforms u in [0, 1)."""
     # The largest float32 below 1 times any count rounds to less than that count.
     return (u * count).long()
 

@@ -1,4 +1,4 @@
-"""RandAugment by name: the four variants in public use differ in ranges, probability, fill and cutout.
+"""Strong policies by name: CTAugment's two, and RandAugment's, which differ in ranges, probability, fill and cutout.
 
 l = level / 10; `fixmatch` is Google's code, `fixmatch-paper` the paper's own ranges, `usb` TorchSSL's and
 USB's, `imagenet` the sixteen operations of EMAN and of the MaxMatch authors. `gentle` is ours, for digits and
@@ -10,13 +10,38 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from maxmatch.augment.ops import OPS
+from maxmatch.augment.ctaugment import CTA_PRESETS, CTAugment
+from maxmatch.augment.ops import RANDAUGMENT
 from maxmatch.augment.policy import Cutout, Magnitude, RandAugment
 from maxmatch.errors import UsageError, unknown
 
 GREY = 127
 BLACK = 0
 ENHANCERS = ("color", "contrast", "brightness", "sharpness")
+
+
+def strong_policy(
+    preset: str,
+    *,
+    n: int | None = None,
+    p: float | None = None,
+    levels: Sequence[int] | None = None,
+    ops: Sequence[str] | None = None,
+    cutout: int | None = None,
+) -> RandAugment | CTAugment:
+    """A preset of either kind with some fields replaced; CTAugment, which learns its magnitudes, has `cutout` alone.
+
+    >>> strong_policy("cta", cutout=0).uniforms
+    10
+    """
+    if preset in CTA_PRESETS:
+        for field, value in {"n": n, "p": p, "levels": levels, "ops": ops}.items():
+            if value is not None:
+                raise UsageError(f"{field} = {value}: policy {preset} has its own; leave {field} out")
+        return CTAugment(preset, cutout=cutout)
+    if preset not in PRESETS:
+        raise UsageError(unknown("policy", preset, (*PRESETS, *CTA_PRESETS)))
+    return randaugment(preset, n=n, p=p, levels=levels, ops=ops, cutout=cutout)
 
 
 def randaugment(
@@ -72,7 +97,7 @@ def _magnitudes(
     )
 
 
-_FOURTEEN = OPS[:14]
+_FOURTEEN = RANDAUGMENT[:14]
 _SOLARIZE = Magnitude(256, -256, floor=True)
 _ROTATE = Magnitude(0, 30, floor=True, signed=True)
 _SHEAR = Magnitude(0, 0.3, signed=True)
@@ -131,7 +156,7 @@ PRESETS: dict[str, RandAugment] = {
     ),
     "imagenet": RandAugment(
         name="imagenet",
-        ops=OPS,
+        ops=RANDAUGMENT,
         n=2,
         p=1.0,
         levels=(1, 9),

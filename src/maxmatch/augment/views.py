@@ -7,12 +7,28 @@ The paper writes a strong variant as B_sem(A_w(x)), a change of the weak view; e
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
+import torch
 from torch import Tensor
 
+from maxmatch.augment.ctaugment import CTAugment
 from maxmatch.augment.ops import Path
-from maxmatch.augment.policy import RandAugment, Weak
+from maxmatch.augment.policy import Weak
+
+
+class Policy(Protocol):
+    """A strong policy: uniforms become a draw, whose op (B, N) indexes `OPS`; a draw changes pixels and has names."""
+
+    @property
+    def uniforms(self) -> int:
+        """How many uniform numbers one image needs."""
+
+    def sample(self, u: Tensor, size: tuple[int, int]) -> Any: ...
+
+    def apply(self, images: Tensor, draw: Any, path: Path = "auto") -> Tensor: ...
+
+    def describe(self, draw: Any) -> list[list[str]]: ...
 
 
 class Strong(NamedTuple):
@@ -35,8 +51,19 @@ class Views:
     """
 
     weak: Weak
-    strong: RandAugment
+    strong: Policy
     shared_crop: bool = False
+
+    @property
+    def learner(self) -> CTAugment | None:
+        """The strong policy if it is one that learns."""
+        return self.strong if isinstance(self.strong, CTAugment) else None
+
+    def to(self, device: torch.device) -> Views:
+        """These views, with what the policy has learned moved to the device of the images."""
+        if self.learner is not None:
+            self.learner.learned.to(device)
+        return self
 
     @property
     def weak_uniforms(self) -> int:
@@ -47,6 +74,11 @@ class Views:
     def strong_uniforms(self) -> int:
         """How many uniform numbers one strong view of one image needs: its placement's, then the policy's."""
         return self.weak.uniforms + self.strong.uniforms
+
+    @property
+    def probe_uniforms(self) -> int:
+        """How many a probe of one labelled image needs: 0 where the policy has nothing to learn."""
+        return self.learner.probe_uniforms if self.learner is not None else 0
 
     def uniforms(self, kind: Literal["weak", "strong"]) -> int:
         return self.weak_uniforms if kind == "weak" else self.strong_uniforms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from maxmatch.augment import Views, Weak, randaugment
+from maxmatch.augment import Views, Weak, strong_policy
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import Split
 from maxmatch.methods.base import Batch, Mix, Needs
@@ -17,7 +17,7 @@ def make_views(settings: AugmentSettings) -> Views:
     """The weak and strong policies that the settings name."""
     names = ("n", "p", "levels", "ops", "cutout")
     changes = {name: value for name in names if (value := getattr(settings, name)) is not None}
-    strong = randaugment(settings.policy, **changes)
+    strong = strong_policy(settings.policy, **changes)
     return Views(Weak(settings.flip, settings.shift), strong, settings.shared_crop)
 
 
@@ -25,7 +25,7 @@ class Batches:
     """Makes a step's batch from its row of draws and the images, which live on the device."""
 
     def __init__(self, images: Images, split: Split, views: Views, needs: Needs, device: torch.device) -> None:
-        self.views, self.needs = views, needs
+        self.views, self.needs = views.to(device), needs
         labelled, unlabelled = torch.from_numpy(split.labelled), torch.from_numpy(split.unlabelled)
         self.x, self.y = images.x[labelled].to(device), images.y[labelled].to(device)
         self.pool = images.x[unlabelled].to(device)

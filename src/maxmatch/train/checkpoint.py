@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from maxmatch.errors import UserError
 from maxmatch.files import write_safely
@@ -50,6 +50,29 @@ def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Progr
 
 def restore_checkpoint(folder: Path, tensors: Mapping[str, Tensor], warn: Callable[[str], None]) -> Progress | None:
     """Copy the newest sound checkpoint into `tensors`; a damaged one is named and the one before it taken."""
+    found = _newest_sound(folder, warn)
+    if found is None:
+        return None
+    path, held, metadata = found
+    _copy_into(tensors, held, path)
+    progress = Progress(**json.loads(metadata["progress"]))
+    progress.errors = [(int(step), float(error)) for step, error in progress.errors]
+    return progress
+
+
+def restore_policy(folder: Path, policy: nn.Module) -> None:
+    """Load what a policy has learned from the newest sound checkpoint: it is saved nowhere else."""
+    found = _newest_sound(folder, warn=lambda _: None)
+    if found is None:
+        raise UserError(f"{folder} holds no checkpoint, and with it what the policy has learned is gone: train again")
+    prefix = "policy."
+    policy.load_state_dict({n.removeprefix(prefix): t for n, t in found[1].items() if n.startswith(prefix)})
+
+
+def _newest_sound(
+    folder: Path, warn: Callable[[str], None]
+) -> tuple[Path, Mapping[str, Tensor], Mapping[str, str]] | None:
+    """The newest checkpoint that is whole: its path, tensors and metadata; None if there is none at all."""
     found = checkpoints(folder)
     for path in reversed(found):
         try:
@@ -66,10 +89,7 @@ def restore_checkpoint(folder: Path, tensors: Mapping[str, Tensor], warn: Callab
                 f"{path} has format {metadata.get('format_version', 'unknown')}, this version reads {FORMAT_VERSION}: "
                 "resume with the version that wrote it, or start anew with --force"
             )
-        _copy_into(tensors, held, path)
-        progress = Progress(**json.loads(metadata["progress"]))
-        progress.errors = [(int(step), float(error)) for step, error in progress.errors]
-        return progress
+        return path, held, metadata
     if found:
         raise UserError(f"no sound checkpoint is left in {folder}: start anew with --force")
     return None

@@ -44,6 +44,7 @@ class Draws:
             "labelled/strong": (int(needs.x_strong), labelled[0], views.strong_uniforms),
             "weak": (needs.weak, unlabelled[0], views.weak_uniforms),
             "strong": (most, unlabelled[0], views.uniforms(needs.variants)),
+            "labelled/probe": (int(views.learner is not None), labelled[0], views.probe_uniforms),
         }
         mixing = labelled[0] + (needs.weak + most) * unlabelled[0] if needs.mix is not None else 0
         counts |= {"mix/order": (mixing,), "mix/weight": (mixing,)}

@@ -15,6 +15,7 @@ from maxmatch.evaluate.classifier import load as load_classifier
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.batches import make_views
+from maxmatch.train.checkpoint import restore_policy
 from maxmatch.train.resume import saved_recipe
 
 
@@ -38,9 +39,10 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
 
     scores = logits(test_x)
     k = k or recipe.evaluate.robust_views
-    robust = robust_errors(
-        lambda x: logits(x).argmax(-1), test_x, test_y, make_views(recipe.augment), k, recipe.train.seed
-    )
+    views = make_views(recipe.augment).to(place)
+    if views.learner is not None:
+        restore_policy(folder / "checkpoint", views.learner.learned)
+    robust = robust_errors(lambda x: logits(x).argmax(-1), test_x, test_y, views, k, recipe.train.seed)
     matrix = confusion_matrix(test_y.cpu(), scores.argmax(-1).cpu(), labels=range(len(classifier.classes)))
     return {
         "classes": list(classifier.classes),

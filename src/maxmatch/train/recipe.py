@@ -56,7 +56,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    policy: str = "fixmatch"  # a preset of augment.presets; None below keeps the preset's own value
+    policy: str = "fixmatch"  # a preset of RandAugment, cta or cta-fixed; None below keeps the preset's own value
     n: int | None = None
     p: float | None = None
     levels: tuple[int, int] | None = None

@@ -1,4 +1,4 @@
-"""One step: read the draws, make the batch, let the method make its losses, update the net and its average.
+"""One step: read the draws, make the batch, let the method make its losses, update the net, its average, the policy.
 
 `eager` is the truth and the default on the CPU; `compiled` compiles the passes through the net and the making of the
 batch; `captured` replays the whole compiled step as one CUDA graph. Nothing here waits for the device: the learning
@@ -13,7 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from maxmatch.augment import proximity
 from maxmatch.methods.base import Batch, Losses, Method
+from maxmatch.methods.functional import probabilities
 from maxmatch.nets import num_features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import set_mode
@@ -87,6 +89,10 @@ class Step:
         self.health = Health(method.terms, views, device)
         set_mode(net, "train")
         self._make_batch, self._add_health = self._makers(compiled)
+        self.learner = batches.views.learner
+        if self.learner is not None:
+            probe = self.learner.probe
+            self._make_probe = torch.compile(probe, dynamic=False, options=EXACT) if compiled else probe
         self._go: Callable[[int], None] = self._advance
         if mode == "captured":
             self._go = Captured(self._advance, self.tensors)
@@ -118,7 +124,20 @@ class Step:
         self.optimizer.found_inf = self.health.guard(losses, self.run.step)  # type: ignore[attr-defined]
         self.optimizer.step()
         self.average.update()
+        self._teach_policy(batch)
         self._add_health(losses, op, self.batches.hidden[batch.index])
+
+    def _teach_policy(self, batch: Batch) -> None:
+        """A policy that learns is told what the averaged net makes of probes of the step's labelled images.
+
+        Google's code runs this and the update of the net at once, in either order; here the update comes first.
+        """
+        if self.learner is None:
+            return
+        images, record = self._make_probe(batch.x, self.rows.row["labelled/probe"][0])
+        (logits,) = self.run.teacher(images)
+        closeness = proximity(probabilities(logits), batch.y)
+        self.learner.update(self.run.gather(record), self.run.gather(closeness))
 
     def tensors(self) -> dict[str, Tensor]:
         """All that a checkpoint must hold, by name; the tensors themselves, so that loading can copy in place."""
@@ -126,6 +145,8 @@ class Step:
         found |= {f"average.{n}": t for n, t in self.average.net.state_dict().items()}
         if self.state is not None:
             found |= {f"state.{n}": t for n, t in self.state.state_dict().items()}
+        if self.learner is not None:
+            found |= {f"policy.{n}": t for n, t in self.learner.learned.state_dict().items()}
         for number, parameter in enumerate(p for group in self.optimizer.param_groups for p in group["params"]):
             found[f"momentum.{number}"] = self.optimizer.state[parameter]["momentum_buffer"]
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
