@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import statistics
+import sys
 import tempfile
 from typing import Any
 
@@ -35,7 +36,11 @@ def main() -> None:
     jobs = [(name, worst, given.labels, seed) for name, worst in variants for seed in seeds]
     record = Record("methods")
     with multiprocessing.get_context("spawn").Pool(given.jobs) as workers:
-        results = workers.map(run, jobs, chunksize=1)
+        results = []
+        for job, result in zip(jobs, workers.imap(run, jobs), strict=True):
+            results.append(result)
+            seen = f"{job[0]}{' worst' if job[1] else ''}, seed {job[3]}: {result['error']['last']:.2f} %"
+            print(f"{len(results)}/{len(jobs)} {seen}", file=sys.stderr, flush=True)
     found = dict(zip(jobs, results, strict=True))
     record.say(f"digits, {given.labels} labels, seeds {given.seeds}: mean error in percent, milliseconds a step")
     record.say(f"{'method':<22}{'plain':>8}{'ms':>7}{'worst of 3':>13}{'ms':>7}{'change':>9}")

@@ -223,7 +223,7 @@ class Consistency(Method):
 
         x (L, C) are the logits of the labelled images; None where they were not scored (`scores_labelled`).
         """
-        return self.targets(p)
+        return self.targets(p) if batch.target is None else Target(batch.target, p.new_ones(len(p)))
 
     def prepare(self, run: Run, batch: Batch) -> Batch:
         """The batch as the method wants it, noise added for example."""
@@ -256,7 +256,7 @@ class Consistency(Method):
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         """The probabilities (B, C) that targets are made of, from the logits of the anchors and of the K variants."""
-        return probabilities(anchored[0])
+        return probabilities(anchored[0]) if batch.target is None else batch.target.mean(0)
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         """The method's own buffers and heads by name; a step finds them in `run.state`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
+from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run
 from maxmatch.methods.functional import mixed, probabilities, squared_error
 
 
@@ -56,11 +55,3 @@ class ICT(Consistency):
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
         return ()
-
-    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
-        assert batch.target is not None
-        return batch.target.mean(0)
-
-    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
-        assert batch.target is not None
-        return Target(batch.target, p.new_ones(len(p)))

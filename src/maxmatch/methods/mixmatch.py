@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target, Views
+from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Views
 from maxmatch.methods.functional import mixed, probabilities, sharpen, squared_error
 
 
@@ -72,11 +72,3 @@ class MixMatch(Consistency):
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
         return ()
-
-    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
-        assert batch.target is not None
-        return batch.target.mean(0)
-
-    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
-        assert batch.target is not None
-        return Target(batch.target, p.new_ones(len(p)))
