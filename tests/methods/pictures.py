@@ -42,6 +42,8 @@ class Table:
     def mean(self, value: Tensor) -> Tensor:
         return value
 
+    pixels = mean
+
 
 def images(*chances: float) -> Tensor:
     """One image (2, 1, 1) for each chance of class 1; its logits sum to 0."""

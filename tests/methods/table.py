@@ -38,7 +38,7 @@ class Table:
     def mean(self, value: Tensor) -> Tensor:
         return value
 
-    gather = mean
+    gather = pixels = mean
 
 
 def logits(*chances: float) -> Tensor:

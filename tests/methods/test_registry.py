@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+import torch
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import make_method, method_name, method_values
-from maxmatch.methods.base import Target
+from maxmatch.methods.base import Consistency, Target
 from maxmatch.methods.fixmatch import FixMatch
 
 
@@ -48,3 +49,13 @@ def test_names_may_be_typed_with_underscores_and_capitals():
 def test_unknown_methods_are_one_line(name, hint):
     with pytest.raises(UsageError, match=hint):
         make_method({"name": name})
+
+
+@dataclass(frozen=True)
+class Silent(Consistency):
+    """Forgets to say what it teaches."""
+
+
+def test_a_method_that_teaches_nothing_is_told_what_to_write():
+    with pytest.raises(UsageError, match=r"Silent teaches nothing: write targets\(p\)"):
+        Silent().targets(torch.ones(1, 2))

@@ -24,6 +24,7 @@ class AdaMatch(Consistency):
 
     year: ClassVar[int] = 2022
     formula: ClassVar[str] = "mean_i 1[max p_i >= threshold mean_l max f(x_l)] over_j CE(f(strong_j(u_i)), argmax p_i)"
+    fixed_target: ClassVar[str] = "an argmax has no gradient"
 
     align: bool = True
     threshold: float = 0.9
@@ -34,8 +35,6 @@ class AdaMatch(Consistency):
         super().__post_init__()
         if not 0 <= self.threshold <= 1:
             raise UsageError(f"threshold = {self.threshold:g}: it lies in [0, 1]; the paper has 0.9")
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
 
     def classes_of_labelled(self, x: Tensor | None, y: Tensor, classes: int) -> Tensor:
         assert x is not None  # `scores_labelled`

@@ -97,7 +97,7 @@ class Run(Protocol):
         """Logits of the averaged net in eval mode, without gradient."""
 
     def pixels(self, images: Tensor) -> Tensor:
-        """uint8 images as the net takes them, for methods that mix or perturb them."""
+        """uint8 images as the net takes them, for methods that mix or perturb them; others as they are."""
 
     def mean(self, value: Tensor) -> Tensor:
         """Mean over the ranks."""
@@ -199,6 +199,7 @@ class Consistency(Method):
     target_gradient: bool = False  # True: the weak side learns too; the paper, and every implementation, stops it
 
     distance: ClassVar[Distance] = staticmethod(cross_entropy)
+    fixed_target: ClassVar[str] = ""  # why `target_gradient` is refused, where it is
     scores_labelled: ClassVar[bool] = False  # `select` scores the labelled images too, for `teach`
     trains_anchors: ClassVar[bool] = False  # `select` trains on the anchors too, for `more_terms`
 
@@ -209,6 +210,8 @@ class Consistency(Method):
             raise UsageError(f"weight = {self.weight:g}: a number of 0 or more is wanted")
         if not 0 <= self.ramp <= 1:
             raise UsageError(f"ramp = {self.ramp:g}: a share of the training lies in [0, 1]; 0 is no ramp")
+        if self.target_gradient and self.fixed_target:
+            raise UsageError(f"target_gradient = true: {self.fixed_target}; leave it out")
         if self.strategy == "select" and not self.over.picks:
             raise UsageError(
                 f"strategy = select: '{self.over.spell()}' needs every view's gradient; type --strategy joint"
@@ -216,7 +219,7 @@ class Consistency(Method):
 
     def targets(self, p: Tensor) -> Target:
         """What the variants are taught, from the probabilities p (B, C) of the weak views."""
-        raise NotImplementedError(f"{type(self).__name__} has neither targets(p) nor teach(p, run, batch)")
+        raise UsageError(f"{type(self).__name__} teaches nothing: write targets(p), or teach(p, run, batch, x)")
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         """The same with all that may be known; called once a step, so it may change `run.state`.

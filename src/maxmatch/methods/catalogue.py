@@ -49,7 +49,7 @@ choice, f for the net's probabilities, C for the number of classes.
 | a few labels a class, and time | `maxmatch` |
 | the same, some classes harder or rarer than others | `maxmatch` with `align = true`, `freematch`, `flexmatch` |
 | the cheapest step | `fixmatch` |
-| no idea which augmentations keep the class | `mean-teacher`, `vat`, `pi-model`: weak views or none |
+| no idea which augmentations keep the class | `vat`: it needs none |
 | labels only | `supervised` |
 | a table to compare with | all of them; `fixmatch-anchoring` is MaxMatch with the mean in place of the worst |
 

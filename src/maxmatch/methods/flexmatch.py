@@ -22,6 +22,7 @@ class FlexMatch(Consistency):
 
     year: ClassVar[int] = 2021
     formula: ClassVar[str] = "mean_i 1[max p_i >= threshold M(beta_c)] over_j CE(f(strong_j(u_i)), c), c = argmax p_i"
+    fixed_target: ClassVar[str] = "an argmax has no gradient"
 
     threshold: float = 0.95
 
@@ -29,8 +30,6 @@ class FlexMatch(Consistency):
         super().__post_init__()
         if not 0 <= self.threshold <= 1:
             raise UsageError(f"threshold = {self.threshold:g}: a confidence lies in [0, 1]; 0.95 is the paper's")
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         return {**super().parts(classes, images, features), "learned": Learned(images)}

@@ -40,6 +40,7 @@ class FreeMatch(Consistency):
 
     year: ClassVar[int] = 2023
     formula: ClassVar[str] = "mean_i 1[max p_i >= tau p~_c / max p~] over_j CE(f(strong_j(u_i)), c) + fairness"
+    fixed_target: ClassVar[str] = "an argmax has no gradient"
 
     momentum: float = 0.999
     fairness: float = 0.05
@@ -52,8 +53,6 @@ class FreeMatch(Consistency):
             raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.999")
         if not 0 <= self.fairness < float("inf"):
             raise UsageError(f"fairness = {self.fairness:g}: a number of 0 or more is wanted")
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         return {**super().parts(classes, images, features), "progress": Progress(classes)}

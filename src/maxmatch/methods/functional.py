@@ -59,3 +59,10 @@ def mixed(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
     """weight one + (1 - weight) other, image by image: weight (B,)."""
     w = weight.view(-1, *[1] * (one.ndim - 1)).to(one.dtype)
     return w * one + (1 - w) * other
+
+
+def mixed_up(images: Tensor, targets: Tensor, order: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """MixMatch's mixing: all images shuffled by `order`, each mixed with its partner and nearer to itself."""
+    partner, weight = order[: len(images)].argsort(), weight[: len(images)]
+    weight = torch.maximum(weight, 1 - weight)
+    return mixed(images, images[partner], weight), mixed(targets, targets[partner], weight)

@@ -22,6 +22,7 @@ class ICT(Consistency):
 
     year: ClassVar[int] = 2019
     formula: ClassVar[str] = "mean_i over_j |f(mix_j(u_i, u_i')) - mix_j(f_ema(u_i), f_ema(u_i'))|^2 / C"
+    fixed_target: ClassVar[str] = "the teacher is not trained"
 
     weight: float = 100.0
     ramp: float = 0.4
@@ -33,8 +34,6 @@ class ICT(Consistency):
         super().__post_init__()
         if not self.alpha > 0:
             raise UsageError(f"alpha = {self.alpha:g}: it is above 0; 1 draws the weights uniformly")
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: the teacher is not trained; leave it out")
 
     @property
     def needs(self) -> Needs:
@@ -48,7 +47,7 @@ class ICT(Consistency):
         for view, (images_of_view, p) in enumerate(zip(batch.strong, opinions, strict=True)):
             drawn = slice(view * count, (view + 1) * count)
             partner, weight = batch.mix.order[drawn].argsort(), batch.mix.weight[drawn]
-            pixels = run.pixels(images_of_view) if images_of_view.dtype == torch.uint8 else images_of_view
+            pixels = run.pixels(images_of_view)
             images.append(mixed(pixels, pixels[partner], weight))
             targets.append(mixed(p, p[partner], weight))
         return replace(batch, strong=torch.stack(images), target=torch.stack(targets))

@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
 from maxmatch.methods.functional import probabilities, squared_error
 
@@ -22,17 +21,13 @@ class MeanTeacher(Consistency):
 
     year: ClassVar[int] = 2017
     formula: ClassVar[str] = "mean_i over_j |f(view_j(u_i)) - f_ema(weak(u_i))|^2 / C"
+    fixed_target: ClassVar[str] = "the teacher has no gradient"
 
     weight: float = 50.0
     ramp: float = 0.4
     views: Literal["weak", "strong"] = "weak"
 
     distance: ClassVar[Distance] = staticmethod(squared_error)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: the teacher has no gradient; leave it out")
 
     @property
     def needs(self) -> Needs:

@@ -24,7 +24,7 @@ class Ensemble(nn.Module):
         """The bias-corrected averages (B, C) of images, and which (B,) were ever seen; zeros where not."""
         visits = self.visits[index]
         seen = visits > 0
-        share = 1 - torch.pow(torch.full_like(visits, 1, dtype=self.average.dtype) * momentum, visits)
+        share = 1 - torch.pow(momentum, visits.to(self.average.dtype))
         return self.average[index] / torch.where(seen, share, 1.0)[:, None], seen
 
     @torch.no_grad()

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Views
-from maxmatch.methods.functional import mixed, probabilities, sharpen, squared_error
+from maxmatch.methods.functional import mixed_up, probabilities, sharpen, squared_error
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class MixMatch(Consistency):
     formula: ClassVar[str] = (
         "mean_i over_j |f(mix(view_j(u_i), .)) - mix(q_i, .)|^2 / C, q_i = sharpen(mean_j f(view_j(u_i)))"
     )
+    fixed_target: ClassVar[str] = "a guessed label has no gradient"
 
     k: Views = 2
     weight: float = 75.0
@@ -44,8 +45,6 @@ class MixMatch(Consistency):
             raise UsageError(f"temperature = {self.temperature:g}: it is above 0; the paper has 0.5")
         if not self.alpha > 0:
             raise UsageError(f"alpha = {self.alpha:g}: it is above 0; the paper has 0.5 to 0.75")
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: a guessed label has no gradient; leave it out")
 
     @property
     def needs(self) -> Needs:
@@ -58,10 +57,8 @@ class MixMatch(Consistency):
         labels = functional.one_hot(batch.y, guess.shape[1]).to(guess.dtype)
         images = torch.cat([batch.x, batch.strong.flatten(0, 1)])
         targets = torch.cat([labels, guess.repeat(len(batch.strong), 1)])
-        pixels = run.pixels(images) if images.dtype == torch.uint8 else images
-        partner, weight = batch.mix.order[: len(images)].argsort(), batch.mix.weight[: len(images)]
-        weight = torch.maximum(weight, 1 - weight)
-        pixels, targets = mixed(pixels, pixels[partner], weight), mixed(targets, targets[partner], weight)
+        pixels = run.pixels(images)
+        pixels, targets = mixed_up(pixels, targets, batch.mix.order, batch.mix.weight)
         shape, many = batch.strong.shape, len(batch.y)
         variants, taught = pixels[many:].view(shape), targets[many:].view(*shape[:2], -1)
         return replace(batch, x=pixels[:many], y=targets[:many], strong=variants, target=taught)

@@ -50,5 +50,5 @@ class PiModel(Consistency):
         return Target(p, p.new_ones(len(p)))
 
     def _disturbed(self, run: Run, images: Tensor) -> Tensor:
-        pixels = run.pixels(images) if images.dtype == torch.uint8 else images
+        pixels = run.pixels(images)
         return pixels + self.noise * torch.randn_like(pixels)

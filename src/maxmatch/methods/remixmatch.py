@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Losses, Needs, Run, Target, Views, part
-from maxmatch.methods.functional import cross_entropy, mixed, probabilities, sharpen
+from maxmatch.methods.functional import cross_entropy, mixed_up, probabilities, sharpen
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,7 @@ class ReMixMatch(Consistency):
     formula: ClassVar[str] = (
         "mean_i over_j CE(f(mix(strong_j(u_i), .)), mix(q_i, .)) + anchored CE(f(strong_1(u_i)), q_i) + rotation"
     )
+    fixed_target: ClassVar[str] = "a guessed label has no gradient"
 
     k: Views = 2
     weight: float = 1.5
@@ -52,8 +53,6 @@ class ReMixMatch(Consistency):
         for name in ("anchored", "rotation"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UsageError(f"{name} = {getattr(self, name):g}: a weight of 0 or more is wanted")
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: a guessed label has no gradient; leave it out")
 
     @property
     def needs(self) -> Needs:
@@ -70,11 +69,9 @@ class ReMixMatch(Consistency):
         labels = nn.functional.one_hot(batch.y, guess.shape[1]).to(guess.dtype)
         images = torch.cat([batch.x_strong, batch.strong.flatten(0, 1), batch.weak[0]])
         targets = torch.cat([labels, guess.repeat(len(batch.strong) + 1, 1)])
-        pixels = run.pixels(images) if images.dtype == torch.uint8 else images
+        pixels = run.pixels(images)
         first = pixels[len(labels) : len(labels) + len(guess)]
-        partner, weight = batch.mix.order[: len(images)].argsort(), batch.mix.weight[: len(images)]
-        weight = torch.maximum(weight, 1 - weight)
-        pixels, targets = mixed(pixels, pixels[partner], weight), mixed(targets, targets[partner], weight)
+        pixels, targets = mixed_up(pixels, targets, batch.mix.order, batch.mix.weight)
         many = len(labels)
         views = pixels[many:].view(-1, *batch.weak[0].shape)  # K strong ones and the weak one
         taught = targets[many:].view(*views.shape[:2], -1)

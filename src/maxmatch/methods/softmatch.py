@@ -36,6 +36,7 @@ class SoftMatch(Consistency):
 
     year: ClassVar[int] = 2023
     formula: ClassVar[str] = "mean_i w(max p_i) over_j CE(f(strong_j(u_i)), argmax p_i), w a truncated Gaussian"
+    fixed_target: ClassVar[str] = "an argmax has no gradient"
 
     momentum: float = 0.999
     n_sigma: float = 2.0
@@ -47,8 +48,6 @@ class SoftMatch(Consistency):
             raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.999")
         if not self.n_sigma > 0:
             raise UsageError(f"n_sigma = {self.n_sigma:g}: it is above 0; the paper has 2")
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: an argmax has no gradient; leave it out")
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         return {**super().parts(classes, images, features), "confidence": Confidence(classes)}

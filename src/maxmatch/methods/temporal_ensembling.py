@@ -25,6 +25,7 @@ class TemporalEnsembling(Consistency):
 
     year: ClassVar[int] = 2017
     formula: ClassVar[str] = "mean_i over_j |f(view_j(u_i)) - Z_i / (1 - momentum^visits_i)|^2 / C"
+    fixed_target: ClassVar[str] = "the past has no gradient"
 
     weight: float = 30.0
     ramp: float = 0.4
@@ -37,8 +38,6 @@ class TemporalEnsembling(Consistency):
         super().__post_init__()
         if not 0 <= self.momentum < 1:
             raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.6")
-        if self.target_gradient:
-            raise UsageError("target_gradient = true: the past has no gradient; leave it out")
 
     @property
     def needs(self) -> Needs:

@@ -57,13 +57,12 @@ class VAT(Consistency):
         return Needs(weak=1, strong=self.k, variants="weak")
 
     def prepare(self, run: Run, batch: Batch) -> Batch:
-        weak = run.pixels(batch.weak[0]) if batch.weak.dtype == torch.uint8 else batch.weak[0]
+        weak = run.pixels(batch.weak[0])
         with torch.no_grad():  # in the climb's own precision: bfloat16 rounding is larger than what `step` changes
             (logits,) = run.probe(weak)
         p = probabilities(logits)
         climbed = torch.stack([self._climb(run, weak, p) for _ in batch.strong])
-        x = run.pixels(batch.x) if batch.x.dtype == torch.uint8 else batch.x
-        return replace(batch, x=x, weak=weak[None], strong=climbed)
+        return replace(batch, x=run.pixels(batch.x), weak=weak[None], strong=climbed)
 
     def _climb(self, run: Run, images: Tensor, p: Tensor) -> Tensor:
         """The images, moved to where the prediction differs most from p."""

@@ -83,7 +83,7 @@ class Runner:
             return self._split(self._teach, groups)
 
     def pixels(self, images: Tensor) -> Tensor:
-        return self._preprocessing(images, self._dtype)
+        return self._preprocessing(images, self._dtype) if images.dtype == torch.uint8 else images
 
     def mean(self, value: Tensor) -> Tensor:
         return value
@@ -119,12 +119,12 @@ class Runner:
             with precision():
                 if fused is not None and images.dtype == torch.uint8:
                     return fused(images)
-                logits: Tensor = whole(self.pixels(images) if images.dtype == torch.uint8 else images)
+                logits: Tensor = whole(self.pixels(images))
             return logits
 
         return torch.compile(forward, dynamic=False) if compiled else forward
 
     def _split(self, forward: Pass, groups: Sequence[Tensor]) -> Sequence[Tensor]:
         if any(g.dtype != torch.uint8 for g in groups):
-            groups = [self.pixels(g) if g.dtype == torch.uint8 else g for g in groups]
+            groups = [self.pixels(g) for g in groups]
         return torch.split(forward(torch.cat(list(groups))), [len(g) for g in groups])
