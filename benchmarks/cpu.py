@@ -25,10 +25,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from record import Record, git
+from record import Record
 from turns import before_and_after
 
 from maxmatch.augment import OPS, PRESETS, Views, Weak
+from maxmatch.bench.origin import git
 from maxmatch.data.datasets import Images, from_arrays, load_images
 from maxmatch.train.fit import begin
 from maxmatch.train.loop import Training

@@ -201,7 +201,7 @@ def test_the_command_prints_tables_and_keeps_json(tmp_path, capsys):
     assert kept["command"] == (
         "maxmatch bench --net wrn-28-2 --device cpu --step captured --k 3 --strategy select --repeats 1"
     )
-    assert set(kept) == {"command", "commit", "versions", "device", "wanted", "nets"}
+    assert set(kept) == {"command", "commit", "versions", "hardware", "device", "wanted", "nets"}
     net = kept["nets"]["wrn-28-2"]
     assert (net["mode"], net["notes"], net["setting"]["batch"]) == ("eager", [note], 4)
     assert [str(part) for part in page(kept) if isinstance(part, str)] == [

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from maxmatch.bench import origin
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -37,12 +39,12 @@ def test_a_record_keeps_what_was_printed_and_how_it_came_about(benchmarks, tmp_p
     assert set(found) == {"command", "commit", "versions", "hardware", "printed", "results"}
 
 
-def test_a_record_without_git_has_no_commit(benchmarks, monkeypatch):
-    import record
-
+def test_a_record_without_git_has_the_commit_that_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert record.git("rev-parse", "HEAD") is None
-    assert record._commit() is None
+    assert origin.git("rev-parse", "HEAD") is None
+    assert origin.commit() is None
+    monkeypatch.setenv("MAXMATCH_COMMIT", "abc")
+    assert origin.commit() == "abc"
 
 
 def test_a_commit_that_is_not_here_is_said_and_not_measured(benchmarks):

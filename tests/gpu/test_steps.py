@@ -25,7 +25,8 @@ def recipe(mode: str, method: str = "maxmatch", steps: int = 50, precision: str 
         "steps": steps, "step": mode, "device": "cuda", "batch": 16, "ratio": 4, "precision": precision,
         "checkpoint_every": 25, "log_every": 5, "evaluate_every": 25, "lr": 0.02,
     }  # fmt: skip
-    given = {"train": train, "net": {"name": "wrn-10-1"}, "method": {"threshold": 0.3, **options}}
+    options = {"threshold": 0.3, **options} if method == "maxmatch" else options
+    given = {"train": train, "net": {"name": "wrn-10-1"}, "method": options}
     return compose("digits", method, given=given)
 
 
@@ -124,6 +125,29 @@ def test_the_step_waits_for_nothing(tmp_path, policy):
             training.step(t)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize(
+    "method", ["uda", "mean-teacher", "remixmatch", "freematch", "flexmatch", "temporal-ensembling", "vat", "ict"]
+)
+def test_other_methods_are_captured_and_wait_for_nothing(tmp_path, method):
+    found = {}
+    for mode in ("eager", "captured"):
+        chosen = resolve(recipe(mode, method), device="cuda", threads=1)
+        training = begin(chosen, tmp_path / mode, quiet=True)
+        assert not training.notes
+        for t in range(3):
+            training.step(t)
+        torch.cuda.set_sync_debug_mode("error" if mode == "captured" else "default")
+        try:
+            for t in range(3, 20):
+                training.step(t)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        found[mode] = training.step.health.read()
+    for name in ("supervised_loss", "unlabeled_loss"):
+        assert found["captured"][name] == pytest.approx(found["eager"][name], rel=1e-6), name
+    assert found["captured"]["unlabeled_loss"] > 0
 
 
 def test_deterministic_runs_repeat_to_the_bit(tmp_path):

@@ -40,6 +40,7 @@ RESULT_KEYS = [
     "steps",
     "seconds",
     "seconds_compiling",
+    "mode",
     "kernels",
     "seconds_total",
     "steps_per_second",

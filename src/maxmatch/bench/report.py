@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import subprocess
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 from rich import box
 from rich.table import Table
 
-from maxmatch import __version__
+from maxmatch.bench.origin import commit, hardware, versions
 from maxmatch.bench.wanted import SETTINGS, Wanted
 
 COLUMNS = {
@@ -26,23 +22,12 @@ GIB = {"cuda": "what torch reserved on the GPU, a graph's pool included", "cpu":
 
 def record(wanted: Wanted, device: torch.device) -> dict[str, Any]:
     """Command, commit, versions and hardware; the figures of each net go under `nets`."""
-    on_gpu = device.type == "cuda"
     return {
         "command": wanted.command(device.type),
-        "commit": _commit(),
-        "versions": {
-            "maxmatch": __version__,
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-            "cuda": torch.version.cuda if on_gpu else None,
-            "cudnn": torch.backends.cudnn.version() if on_gpu else None,  # type: ignore[no-untyped-call]
-        },
-        "device": {
-            "type": device.type,
-            "name": torch.cuda.get_device_name() if on_gpu else _cpu(),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-        },
+        "commit": commit(),
+        "versions": versions(),
+        "hardware": hardware(),
+        "device": device.type,
         "wanted": asdict(wanted),
         "nets": {},
     }
@@ -53,7 +38,7 @@ def page(found: dict[str, Any]) -> list[str | Table]:
     made: list[str | Table] = []
     for name, net in found["nets"].items():
         made += [_title(name, net, found), _rows(net), CAPTION]
-        made += [f"GiB: {GIB.get(found['device']['type'], 'not known here')}", ""]
+        made += [f"GiB: {GIB.get(found['device'], 'not known here')}", ""]
         if net["parts"]:
             made += [f"{name}: the paper's parts of a step", _parts(net)]
             made += [f"{name}: the paper's formula beside the measured step, ms", _formula(net)]
@@ -72,8 +57,12 @@ def _title(name: str, net: dict[str, Any], found: dict[str, Any]) -> str:
     smaller = f" (small, for a CPU; a GPU has {paper.batch} + {paper.unlabelled})" if setting["small"] else ""
     return (
         f"{setting['net']} at {setting['side']} px, {setting['batch']} + {setting['batch'] * setting['ratio']} images"
-        f" a step{smaller}, {net['precision']}, {net['mode']}, {found['device']['name']}"
+        f" a step{smaller}, {net['precision']}, {net['mode']}, {_machine(found)}"
     )
+
+
+def _machine(found: dict[str, Any]) -> str:
+    return str(found["hardware"]["gpu" if found["device"] == "cuda" else "cpu"])
 
 
 def _rows(net: dict[str, Any]) -> Table:
@@ -131,31 +120,3 @@ def _figure(value: float | None, digits: int | None = None) -> str:
         whole = len(str(int(value))) if value >= 1 else 0
         digits = max(0, 3 - whole) if isinstance(value, float) else 0
     return f"{value:,.{digits}f}"
-
-
-def _commit() -> str | None:
-    """The commit of this source, with a + where it was changed since; None where it is not in a checkout."""
-    here = Path(__file__)
-    if _git("ls-files", "--error-unmatch", here.name) is None:
-        return None
-    changed = _git("status", "--porcelain", str(here.parents[1]))
-    return f"{_git('rev-parse', 'HEAD')}{'+' if changed else ''}"
-
-
-def _git(*arguments: str) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, cwd=Path(__file__).parent, check=False
-        )
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or "CPU")

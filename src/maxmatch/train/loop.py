@@ -103,7 +103,7 @@ class Training:
         save_model(self.folder / "model.safetensors", self.evaluated, self.info)
         result = make_result(
             self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
-            "fused" if self.step.run.fused else "torch",
+            self.step.mode, "fused" if self.step.run.fused else "torch",
         )  # fmt: skip
         write_safely(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result

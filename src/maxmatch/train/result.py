@@ -31,6 +31,7 @@ def make_result(
     net: nn.Module,
     logits: Callable[[Tensor], Tensor],
     views: Views,
+    mode: str,
     kernels: str,
 ) -> dict[str, Any]:
     """Every field of result.json. Errors are percent; what was not measured is None, never a missing key."""
@@ -60,6 +61,7 @@ def make_result(
         "seconds_compiling": round(progress.seconds_compiling, 3),
         "seconds_total": round(progress.seconds_total, 3),
         "steps_per_second": round(progress.step / max(progress.seconds - progress.seconds_compiling, 1e-9), 3),
+        "mode": mode,
         "kernels": kernels,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
         "parameters": sum(p.numel() for p in net.parameters()),
