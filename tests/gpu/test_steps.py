@@ -25,7 +25,7 @@ def recipe(mode: str, method: str = "maxmatch", steps: int = 50, precision: str 
         "steps": steps, "step": mode, "device": "cuda", "batch": 16, "ratio": 4, "precision": precision,
         "checkpoint_every": 25, "log_every": 5, "evaluate_every": 25, "lr": 0.02,
     }  # fmt: skip
-    options = {"threshold": 0.3, **options} if method == "maxmatch" else options
+    options = {"threshold": 0.3, **options} if method in ("maxmatch", "uda") else options
     given = {"train": train, "net": {"name": "wrn-10-1"}, "method": options}
     return compose("digits", method, given=given)
 

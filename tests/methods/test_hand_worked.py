@@ -49,6 +49,16 @@ def test_fixmatch_takes_its_one_view():
     assert losses.terms["unlabeled"].item() == pytest.approx((-math.log(0.8) - math.log(0.7)) / 3)
 
 
+def test_one_view_is_not_scored_before_it_is_trained_on(monkeypatch):
+    scored = []
+    run = Table()
+    monkeypatch.setattr(run, "score", lambda *groups: scored.extend(groups) or [group.detach() for group in groups])
+    losses = FixMatch(over="worst", strategy="select").losses(run, batch(1))
+    assert [group.tolist() for group in scored] == [WEAK.tolist()]
+    assert losses.terms["unlabeled"].item() == pytest.approx((-math.log(0.8) - math.log(0.7)) / 3)
+    torch.testing.assert_close(losses.seen.per_view[:, :2], torch.tensor(PER_VIEW[:1], dtype=torch.float64))
+
+
 def test_anchoring_is_the_mean_and_u_min_the_best():
     for over, value in {"mean": sum(sum(row) for row in PER_VIEW) / 3, "best": -math.log(0.9) * 2}.items():
         losses = MaxMatch(over=over).losses(Table(), batch(3))

@@ -18,10 +18,12 @@ SOURCE = Path(__file__).parents[1]
 def commit(*also: Path) -> str | None:
     """The commit of this source, with a + where it or `also` was changed since.
 
-    In a copy without its .git it is what MAXMATCH_COMMIT says, and else None.
+    MAXMATCH_COMMIT names it in a copy without its own .git, where it would be None.
     """
+    if named := os.environ.get("MAXMATCH_COMMIT"):
+        return named
     if git("ls-files", "--error-unmatch", str(SOURCE / "__init__.py")) is None:
-        return os.environ.get("MAXMATCH_COMMIT")
+        return None
     changed = git("status", "--porcelain", str(SOURCE), *map(str, also))
     return f"{(git('rev-parse', 'HEAD') or b'').decode().strip()}{'+' if changed else ''}"
 

@@ -298,13 +298,14 @@ class Consistency(Method):
     def _select(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
         labelled = (batch.x,) if self.scores_labelled else ()
-        scored = run.score(*labelled, *anchors, *batch.strong)
+        one = len(batch.strong) == 1 and bool(anchors)  # nothing to choose: only the anchors are asked
+        scored = run.score(*labelled, *anchors, *(() if one else batch.strong))
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
         anchored, variants = scored[: len(anchors)], scored[len(anchors) :]
         p = self._opinion(run, batch, anchored, variants, x_scored, learn=not self.target_gradient)
         target = self.teach(p, run, batch, x_scored)
-        per_view = self._distances(variants, target.value)
-        chosen = self.over.choose(per_view)  # (J, B)
+        per_view = None if one else self._distances(variants, target.value)
+        chosen = torch.zeros_like(batch.index)[None] if per_view is None else self.over.choose(per_view)  # (J, B)
         taught = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
         again = anchors if self.target_gradient or self.trains_anchors else ()
         x, *rest = self.train_pass(run, batch.x, *again, *_picked(batch.strong, chosen))
@@ -312,8 +313,9 @@ class Consistency(Method):
         if self.target_gradient:
             taught = self.targets(self._opinion(run, batch, anchored, trained, x)).value
             target = target._replace(value=taught)
-        value = self._distances(trained, taught).mean(0)
-        return self._assemble(run, batch, x, anchored, trained, value, target, per_view, chosen[0])
+        distances = self._distances(trained, taught)
+        per_view = distances if per_view is None else per_view
+        return self._assemble(run, batch, x, anchored, trained, distances.mean(0), target, per_view, chosen[0])
 
     def _opinion(
         self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], x: Tensor | None,
