@@ -28,7 +28,7 @@ from maxmatch.methods import METHODS, make_method, method_values
 from maxmatch.methods.base import Consistency
 from maxmatch.methods.reduce import REDUCTIONS, Best, Mean, Reduction, SoftWorst, Worst, WorstFraction
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.batchnorm import BatchNorm, set_mode
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.runner import Runner
 
@@ -144,8 +144,11 @@ def test_3_the_variants_learn_and_the_target_does_not(name, options):
         assert (to_weak is not None and to_weak.abs().sum() > 0) == learns
 
 
-def test_3_the_teacher_is_the_average_in_eval_mode_without_gradient():
+def test_3_the_teacher_is_the_average_with_the_statistics_of_its_batch_and_without_gradient():
     net, _ = make_world("wrn")
+    with torch.no_grad():
+        for name, buffer in net.named_buffers():
+            buffer.fill_(9.0 if name.endswith("var") else 3.0)  # running statistics that fit nothing
     average = Average(net, 0.5)
     run = Runner(net, average, Preprocessing(1, 8, 8), None, torch.tensor(0.5), torch.tensor(50))
     with torch.no_grad():
@@ -157,10 +160,12 @@ def test_3_the_teacher_is_the_average_in_eval_mode_without_gradient():
     assert not taught.requires_grad
     assert all(torch.equal(a, b) for a, b in zip(before, (*net.buffers(), *average.net.buffers()), strict=True))
     oracle, _ = make_world("wrn")
-    set_mode(oracle, "eval")
+    set_mode(oracle, "score")
     with torch.no_grad():
         oracle.head.weight.add_(0.5)  # half of the way
-    torch.testing.assert_close(taught, oracle(x))
+        torch.testing.assert_close(taught, oracle(x))
+    assert not average.net.training
+    assert all(module.mode == "eval" for module in average.net.modules() if isinstance(module, BatchNorm))
 
 
 def test_7_numbers_survive_to_the_last_digit():

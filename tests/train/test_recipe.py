@@ -14,11 +14,17 @@ from maxmatch.train.schedule import learning_rate
 
 
 @pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("method", ["supervised", "fixmatch", "maxmatch"])
+@pytest.mark.parametrize("method", ["supervised", "fixmatch", "maxmatch", "remixmatch"])
 def test_named_recipes_survive_json_and_toml(name, method):
     recipe = compose("digits", method, config=name)
     assert Recipe.from_dict(json.loads(recipe.to_json())) == recipe
     assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
+
+
+def test_remixmatch_brings_its_own_augmentation_to_the_paper_s_settings():
+    recipe = compose("digits", "remixmatch", config="paper")
+    assert (recipe.augment.policy, recipe.method.k) == ("cta", 8)
+    assert compose("digits", "remixmatch", "paper", {"augment": {"policy": "usb"}}).augment.policy == "usb"
 
 
 def test_the_paper_s_settings_are_the_defaults():

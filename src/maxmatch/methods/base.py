@@ -94,7 +94,7 @@ class Run(Protocol):
         """As `aside`, but what the net's head sees, (B, F)."""
 
     def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
-        """Logits of the averaged net in eval mode, without gradient."""
+        """Logits of the averaged net without gradient: batch statistics as in `score`, never the net's running ones."""
 
     def pixels(self, images: Tensor) -> Tensor:
         """uint8 images as the net takes them, for methods that mix or perturb them; others as they are."""

@@ -53,16 +53,3 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     """
     powered = torch.pow(p / p.amax(-1, keepdim=True), 1 / temperature)  # a small power of a small p would be 0
     return powered / powered.sum(-1, keepdim=True)
-
-
-def mixed(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
-    """weight one + (1 - weight) other, image by image: weight (B,)."""
-    w = weight.view(-1, *[1] * (one.ndim - 1)).to(one.dtype)
-    return w * one + (1 - w) * other
-
-
-def mixed_up(images: Tensor, targets: Tensor, order: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """MixMatch's mixing: all images shuffled by `order`, each mixed with its partner and nearer to itself."""
-    partner, weight = order[: len(images)].argsort(), weight[: len(images)]
-    weight = torch.maximum(weight, 1 - weight)
-    return mixed(images, images[partner], weight), mixed(targets, targets[partner], weight)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run
-from maxmatch.methods.functional import mixed, probabilities, squared_error
+from maxmatch.methods.functional import probabilities, squared_error
+from maxmatch.methods.perturb import mixed
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from maxmatch.methods.functional import probabilities, squared_error
 class MeanTeacher(Consistency):
     """Squared error between the teacher's prediction on a weak view and the net's on K others.
 
-    The teacher is the run's average (`train.ema_decay`, .999 in the standard protocol), in eval mode.
+    The teacher is the run's average (`train.ema_decay`, .999 in the standard protocol), normalised by the statistics of
+    its own batch: running ones belong to the net, and averaged weights make other sums.
     """
 
     year: ClassVar[int] = 2017

@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Views
-from maxmatch.methods.functional import mixed_up, probabilities, sharpen, squared_error
+from maxmatch.methods.functional import probabilities, sharpen, squared_error
+from maxmatch.methods.perturb import mixed_up
 
 
 @dataclass(frozen=True)

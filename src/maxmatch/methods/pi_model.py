@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-import torch
 from torch import Tensor
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
 from maxmatch.methods.functional import squared_error
+from maxmatch.methods.perturb import noisy
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,8 @@ class PiModel(Consistency):
     def prepare(self, run: Run, batch: Batch) -> Batch:
         if not self.noise:
             return batch
-        x, weak, strong = (self._disturbed(run, images) for images in (batch.x, batch.weak, batch.strong))
+        x, weak, strong = (noisy(run.pixels(images), self.noise) for images in (batch.x, batch.weak, batch.strong))
         return replace(batch, x=x, weak=weak, strong=strong)
 
     def targets(self, p: Tensor) -> Target:
         return Target(p, p.new_ones(len(p)))
-
-    def _disturbed(self, run: Run, images: Tensor) -> Tensor:
-        pixels = run.pixels(images)
-        return pixels + self.noise * torch.randn_like(pixels)

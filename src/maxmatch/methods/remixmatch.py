@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Losses, Needs, Run, Target, Views, part
-from maxmatch.methods.functional import cross_entropy, mixed_up, probabilities, sharpen
+from maxmatch.methods.functional import cross_entropy, probabilities, sharpen
+from maxmatch.methods.perturb import mixed_up
 
 
 @dataclass(frozen=True)

@@ -64,11 +64,11 @@ def still(net: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def scoring(net: nn.Module) -> Iterator[None]:
-    """Within: `score` mode and no gradient. Afterwards: `train` again."""
+def scoring(net: nn.Module, afterwards: Mode = "train") -> Iterator[None]:
+    """Within: `score` mode and no gradient. Afterwards: `train` again, or another mode."""
     set_mode(net, "score")
     try:
         with torch.no_grad():
             yield
     finally:
-        set_mode(net, "train")
+        set_mode(net, afterwards)

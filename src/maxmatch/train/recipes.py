@@ -34,7 +34,12 @@ def digits(method: str = "maxmatch") -> Values:
 
 
 def paper(method: str = "maxmatch") -> Values:
-    """The paper's setting for small images: WRN-28-2, 64 + 448 images, 2^20 steps, lr .03, cosine 7/16, EMA .999."""
+    """The paper's setting for small images: WRN-28-2, 64 + 448 images, 2^20 steps, lr .03, cosine 7/16, EMA .999.
+
+    ReMixMatch brings CTAugment and its eight views along.
+    """
+    if method == "remixmatch":
+        return {"method": {"name": method, "k": 8}, "augment": {"policy": "cta"}}
     return {"method": {"name": method}}
 
 

@@ -39,7 +39,8 @@ class Runner:
         parameter = next(net.parameters())
         self.state = state
         self.progress, self.step = progress, step
-        self._net, self._preprocessing, self._dtype = net, preprocessing, parameter.dtype
+        self._net, self._average, self._preprocessing = net, average.net, preprocessing
+        self._dtype = parameter.dtype
         device = parameter.device.type
         precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
         self.notes: list[str] = []
@@ -79,7 +80,8 @@ class Runner:
             return self._split(self._features, groups)
 
     def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
-        with torch.no_grad():
+        # Its own running statistics are the net's, which do not fit averaged weights: batch statistics do.
+        with scoring(self._average, afterwards="eval"):
             return self._split(self._teach, groups)
 
     def pixels(self, images: Tensor) -> Tensor:

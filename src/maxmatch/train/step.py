@@ -135,8 +135,8 @@ class Step:
         if self.learner is None:
             return
         images, record = self._make_probe(batch.x, self.rows.row["labelled/probe"][0])
-        (logits,) = self.run.teacher(images)
-        closeness = proximity(probabilities(logits), batch.y)
+        with torch.no_grad():
+            closeness = proximity(probabilities(self.run.evaluate(images)), batch.y)
         self.learner.update(self.run.gather(record), self.run.gather(closeness))
 
     def tensors(self) -> dict[str, Tensor]:
