@@ -286,10 +286,10 @@ def test_5_maxmatch_with_one_view_is_fixmatch():
 def test_7_a_method_survives_json_and_the_command_line(name, options):
     method = make_method({"name": name, **options})
     assert make_method(json.loads(json.dumps(method_values(method)))) == method
-    from maxmatch.cli import _given
+    from maxmatch.cli.options import given
 
     spoken = [f"method.{key}={json.dumps(value)}" for key, value in method_values(method).items()]
-    values = _given(None, spoken)["method"]
+    values = given(None, spoken)["method"]
     assert make_method(values) == method
     assert hash(make_method(values)) == hash(method)
 

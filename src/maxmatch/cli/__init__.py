@@ -1,0 +1,69 @@
+"""The command line. Nothing heavy is imported until a command needs it, so that help answers at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from maxmatch import __version__
+from maxmatch.cli import listing, measuring, training, using  # noqa: F401  each adds its commands
+from maxmatch.cli.app import app
+from maxmatch.errors import UserError
+
+# As a newcomer meets them; --help follows.
+ORDER = ("demo", "train", "preview", "evaluate", "predict", "methods", "settings", "bench")
+app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__ if command.callback else ""))
+
+# typer carries click inside itself or beside itself, by its version; its own public error leads to either.
+ClickUsageError: Any = typer.BadParameter.__mro__[1]
+ClickException: Any = typer.BadParameter.__mro__[2]
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run a command; every error is one line on standard error, and the exit code says which kind it was."""
+    sys.path.append(os.getcwd())  # a method of your own, --method my_module:Mine, is found beside you
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of a command: 0, 1 an error, 2 wrong words, 130 and 143 a signal."""
+    try:
+        outcome = typer.main.get_command(app).main(arguments, prog_name="maxmatch", standalone_mode=False)
+    except UserError as error:
+        return _fail(str(error), error.code)
+    except ClickException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message(), file=sys.stderr)
+            return 2
+        known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
+        command = f"{arguments[0]} " if arguments and arguments[0] in known else ""
+        hint = f" (type maxmatch {command}--help)" if isinstance(error, ClickUsageError) else ""
+        return _fail(error.format_message() + hint, error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail("stopped", 130)
+    except OSError as error:
+        return _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
+    return _fail("stopped", 130) if outcome == 130 else outcome if isinstance(outcome, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"maxmatch: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"maxmatch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Semi-supervised image classification with worst-case consistency: many pictures, few labels."""

@@ -1,0 +1,104 @@
+"""The options that several commands share, and what was typed as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from maxmatch.errors import UsageError, unknown
+from maxmatch.methods import METHODS, canonical
+from maxmatch.settings import parse_assignment
+
+
+def complete(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
+    def matching(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return matching
+
+
+Data = Annotated[
+    str | None,
+    typer.Argument(help="A data set and its number of labels: digits@20, digits@10%.", show_default=False),
+]
+MethodName = Annotated[
+    str | None,
+    typer.Option(
+        "--method",
+        help="supervised, fixmatch, maxmatch, or your own as module:Class.",
+        autocompletion=complete(lambda: list(METHODS)),
+    ),
+]
+K = Annotated[
+    str | None,
+    typer.Option("--k", help="Strong views per image: 3, or drawn anew each step: 1,2,3 or, weighted, 1:.5,2:.3,3:.2."),
+]
+Over = Annotated[
+    str | None,
+    typer.Option(
+        "--over", help="worst, mean, best, soft:TAU (1) or fraction:Q (0.5) of the K losses.",
+        autocompletion=complete(lambda: ["worst", "mean", "best", "soft", "fraction"]),
+    ),
+]  # fmt: skip
+Strategy = Annotated[
+    str | None,
+    typer.Option(
+        "--strategy",
+        help="joint: one pass over all views; select: score first, then train on the picked ones; auto.",
+        autocompletion=complete(lambda: ["auto", "joint", "select"]),
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        help="auto, cpu, cuda or mps.",
+        autocompletion=complete(lambda: ["auto", "cpu", "cuda", "mps"]),
+    ),
+]
+Config = Annotated[
+    str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="section.field=value; repeats. See maxmatch settings."),
+]
+
+FLAGS = {
+    "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
+    "steps": ("train", "steps"), "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
+    "init": ("train", "init"),
+}  # fmt: skip
+
+
+def given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, dict[str, Any]]:
+    """What was typed, as two levels of plain values. One setting given twice with different values is an error."""
+    typed: list[tuple[str, str, Any]] = [parse_assignment(text) for text in sets or []]
+    typed += [(*FLAGS[name], value) for name, value in flags.items() if value is not None]
+    if data is not None:
+        typed += parse_data(data)
+    found: dict[str, dict[str, Any]] = {}
+    for section, name, value in typed:
+        if (section, name) == ("method", "name"):
+            value = canonical(str(value))
+        held = found.setdefault(section, {}).setdefault(name, value)
+        if held != value and str(held) != str(value):
+            raise UsageError(f"{section}.{name} is given twice, as {held} and as {value}: give it once")
+    return found
+
+
+def parse_data(text: str) -> list[tuple[str, str, Any]]:
+    """`name[@labels]`."""
+    if "/" in text or text.startswith(".") or Path(text).exists():
+        raise UsageError(f"{text}: folders of your own are not there yet; type a data set, for example digits@40")
+    name, at, labels = text.partition("@")
+    from maxmatch.data import DATASETS
+
+    if name not in DATASETS:
+        raise UsageError(unknown("data set", name, DATASETS))
+    if at and not labels:
+        raise UsageError(f"{text}: a number of labels is wanted behind the @; type {name}@40")
+    return [("data", "name", name), *([("data", "labels", labels)] if at else [])]

@@ -1,0 +1,139 @@
+"""The commands that train, and those that say what will be trained on and how."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from maxmatch.cli.app import app
+from maxmatch.cli.options import Config, Data, Device, K, MethodName, Over, Sets, Strategy, given
+from maxmatch.errors import UsageError
+
+
+@app.command()
+def demo(
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Where the runs go. Default: runs/demo, or the next free name."),
+    ] = None,
+    labels: Annotated[int, typer.Option("--labels", help="How many digits have a label.")] = 20,
+    seed: Annotated[int, typer.Option("--seed")] = 1,
+    steps: Annotated[int | None, typer.Option("--steps", help="Fewer for a quick look.")] = None,
+) -> None:
+    """Train supervised, FixMatch and MaxMatch on handwritten digits, 20 labels: about a minute on two idle cores."""
+    from maxmatch.demo import run_demo
+
+    run_demo(out, labels, seed, steps)
+
+
+@app.command()
+def train(
+    data: Data = None,
+    method: MethodName = None,
+    k: K = None,
+    over: Over = None,
+    strategy: Strategy = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="How many steps. Default: the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Random seed of weights, order and views.")] = None,
+    fold: Annotated[int | None, typer.Option("--fold", help="Which labelled set. Default: the seed.")] = None,
+    device: Device = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA@N-METHOD-SEED.")] = None,
+    init: Annotated[str | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
+    log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
+    config: Config = None,
+    sets: Sets = None,
+) -> None:
+    """Train a classifier: maxmatch train digits@40 --method maxmatch --k 3 --out runs/a"""
+    started = _process_start()
+    typed = given(data, sets, method=method, k=k, over=over, strategy=strategy,
+                  steps=steps, seed=seed, fold=fold, device=device, init=init)  # fmt: skip
+    from maxmatch.methods import method_name
+    from maxmatch.train.fit import finished_result, fit
+    from maxmatch.train.recipes import compose
+    from maxmatch.train.resume import resumed_recipe
+
+    if resume:
+        if out is None or force:
+            raise UsageError("--resume goes with --out RUN, and without --force: maxmatch train --resume --out runs/a")
+        recipe = resumed_recipe(out, typed, config)
+        finished = finished_result(out, recipe)
+        if finished is not None:
+            print(
+                f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}",
+                file=sys.stderr,
+            )
+            _print_result(out, finished)
+            return
+        _print_result(out, fit(recipe, out, resume=True, log=log or (), started=started))
+        return
+    if data is None and config is None:
+        raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
+    recipe = compose(config=config, given=typed)
+    if out is None:
+        name = method_name(recipe.method).replace(":", "-")
+        out = Path("runs") / f"{recipe.data.name}@{recipe.data.labels}-{name}-{recipe.train.seed}"
+    _print_result(out, fit(recipe, out, force=force, log=log or (), started=started))
+
+
+@app.command()
+def preview(
+    data: Data = None,
+    out: Annotated[Path, typer.Option("--out", help="The picture to write.")] = Path("preview.png"),
+    k: Annotated[int, typer.Option("--k", help="Strong views per image.", min=1, max=16)] = 5,
+    images: Annotated[int, typer.Option("--images", help="How many images.", min=1, max=64)] = 8,
+    seed: Annotated[int, typer.Option("--seed")] = 1,
+    config: Config = None,
+    sets: Sets = None,
+) -> None:
+    """Draw a sheet of weak and strong views, each named, to see what training will see."""
+    from maxmatch.data.datasets import load_images
+    from maxmatch.evaluate.sheet import draw_sheet
+    from maxmatch.train.batches import make_views
+    from maxmatch.train.recipes import compose
+
+    recipe = compose(config=config, given=given(data, sets))
+    sheet = draw_sheet(load_images(recipe.data.name).x, make_views(recipe.augment), k, images, seed)
+    try:
+        sheet.save(out)
+    except ValueError:
+        raise UsageError(f"--out {out}: give a picture's name, for example preview.png") from None
+    print(out)
+
+
+@app.command()
+def settings(
+    data: Data = None,
+    method: MethodName = None,
+    config: Config = None,
+) -> None:
+    """List every setting with its value, as TOML that --config reads: maxmatch settings > mine.toml"""
+    from maxmatch.train.recipes import compose
+
+    print(compose(config=config, given=given(data, None, method=method)).to_toml(), end="")
+
+
+def _print_result(out: Path, result: dict[str, Any]) -> None:
+    """The result as one JSON line on standard output, and what to type next on standard error."""
+    print(json.dumps(result))
+    error = result["error"]["last"]
+    told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
+    print(f"{told}; {result['seconds']:.0f} s. Next: maxmatch evaluate {shlex.quote(str(out))}", file=sys.stderr)
+
+
+def _process_start() -> float:
+    """When this process began, as time.time() counts; now, where the system does not say."""
+    try:
+        with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:
+            ticks = int(stat.read().rpartition(")")[2].split()[19])
+            return time.time() - (float(uptime.read().split()[0]) - ticks / os.sysconf("SC_CLK_TCK"))
+    except (OSError, ValueError, IndexError):
+        return time.time()
