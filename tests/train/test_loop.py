@@ -496,7 +496,7 @@ def test_deterministic_is_switched_on_for_the_run_alone(tiny, tmp_path, monkeypa
 
 
 def test_too_little_memory_is_one_line(tiny, tmp_path):
-    with pytest.raises(UserError, match=r"out of memory with train.batch = .*train.batch="):
+    with pytest.raises(UserError, match=r"out of memory with train.batch = .*--set train.micro_batch="):
         fit(tiny(train={"batch": 10**10}), tmp_path / "a", quiet=True)
 
 

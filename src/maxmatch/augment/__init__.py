@@ -1,5 +1,6 @@
 """Weak and strong augmentation of whole batches on uint8 tensors: flip-and-shift, RandAugment, CTAugment, cutout."""
 
+from maxmatch.augment.crop import Boxes, ResizedCrop
 from maxmatch.augment.ctaugment import CTA_PRESETS, CTAugment, Drawn, proximity
 from maxmatch.augment.ops import OPS
 from maxmatch.augment.policy import Cutout, Draw, Magnitude, Placement, RandAugment, Weak
@@ -10,6 +11,7 @@ __all__ = [
     "CTA_PRESETS",
     "OPS",
     "PRESETS",
+    "Boxes",
     "CTAugment",
     "Cutout",
     "Draw",
@@ -17,6 +19,7 @@ __all__ = [
     "Magnitude",
     "Placement",
     "RandAugment",
+    "ResizedCrop",
     "Strong",
     "Views",
     "Weak",

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from maxmatch.augment.crop import ResizedCrop
 from maxmatch.augment.ctaugment import CTAugment
 from maxmatch.augment.ops import Path
 from maxmatch.augment.policy import Weak
@@ -42,6 +43,9 @@ class Strong(NamedTuple):
 class Views:
     """Weak and strong views of a batch; `shared_crop` places the strong ones like the first weak one.
 
+    With `ResizedCrop` as the weak view images are slots, and `sizes` (B, 2) says how much of each is picture: all of it
+    where nothing is said.
+
     >>> import torch
     >>> from maxmatch.augment import PRESETS
     >>> views = Views(Weak(), PRESETS["fixmatch"])
@@ -50,7 +54,7 @@ class Views:
     torch.Size([3, 5, 3, 32, 32])
     """
 
-    weak: Weak
+    weak: Weak | ResizedCrop
     strong: Policy
     shared_crop: bool = False
 
@@ -83,28 +87,41 @@ class Views:
     def uniforms(self, kind: Literal["weak", "strong"]) -> int:
         return self.weak_uniforms if kind == "weak" else self.strong_uniforms
 
-    def weak_views(self, images: Tensor, u: Tensor) -> Tensor:
-        """V weak views (V, B, C, H, W) of images (B, C, H, W) from uniforms u (V, B, 3)."""
-        batch = _repeat(images, len(u))
+    def weak_views(self, images: Tensor, u: Tensor, sizes: Tensor | None = None) -> Tensor:
+        """V weak views (V, B, C, H, W) of images (B, C, H, W) from uniforms u (V, B, R)."""
+        if isinstance(self.weak, ResizedCrop):  # slots are large: one view after the other, none of them copied
+            parts = [self.weak.sample(draw, _whole(images) if sizes is None else sizes) for draw in u]
+            return torch.stack([self.weak.apply(images, part) for part in parts])
         placement = self.weak.sample(u.flatten(0, 1), (images.shape[2], images.shape[3]))
-        return self.weak.apply(batch, placement).view(len(u), *images.shape)
+        return self.weak.apply(_repeat(images, len(u)), placement).view(len(u), *images.shape)
 
-    def strong_views(self, images: Tensor, u: Tensor, u_weak: Tensor | None = None, path: Path = "auto") -> Strong:
+    def strong_views(
+        self,
+        images: Tensor,
+        u: Tensor,
+        u_weak: Tensor | None = None,
+        path: Path = "auto",
+        sizes: Tensor | None = None,
+    ) -> Strong:
         """K strong views of images (B, C, H, W) from uniforms u (K, B, R), done as one batch of K * B.
 
-        Each is flipped and shifted by its own first 3 uniforms, or, with `shared_crop`, by u_weak (B, 3).
+        Each is placed by its own first uniforms, as many as a weak view has, or, with `shared_crop`, by u_weak (B, R).
         """
-        count, size = len(u), (images.shape[2], images.shape[3])
-        flat = u.flatten(0, 1)
-        if self.shared_crop:
-            if u_weak is None:
-                raise ValueError("shared_crop places the strong views like the weak one: pass u_weak (B, 3)")
-            placement = self.weak.sample(_repeat(u_weak, count), size)
-        else:
-            placement = self.weak.sample(flat[:, : self.weak.uniforms], size)
-        draw = self.strong.sample(flat[:, self.weak.uniforms :], size)
-        changed = self.strong.apply(self.weak.apply(_repeat(images, count), placement), draw, path)
-        return Strong(changed.view(count, *images.shape), draw.op.view(count, len(images), draw.op.shape[1]))
+        if self.shared_crop and u_weak is None:
+            raise ValueError("shared_crop places the strong views like the weak one: pass u_weak")
+        places = u[..., : self.weak.uniforms]
+        if self.shared_crop and u_weak is not None:
+            places = u_weak.expand_as(places)
+        placed = self.weak_views(images, places, sizes)
+        size = (placed.shape[3], placed.shape[4])
+        draw = self.strong.sample(u[..., self.weak.uniforms :].flatten(0, 1), size)
+        changed = self.strong.apply(placed.flatten(0, 1), draw, path)
+        return Strong(changed.view(placed.shape), draw.op.view(*placed.shape[:2], draw.op.shape[1]))
+
+
+def _whole(images: Tensor) -> Tensor:
+    sides = [torch.full((len(images),), side, dtype=torch.int32, device=images.device) for side in images.shape[2:]]
+    return torch.stack(sides, 1)
 
 
 def _repeat(batch: Tensor, count: int) -> Tensor:

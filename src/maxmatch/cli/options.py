@@ -22,7 +22,10 @@ def complete(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
 
 Data = Annotated[
     str | None,
-    typer.Argument(help="A data set and its number of labels: digits@20, digits@10%.", show_default=False),
+    typer.Argument(
+        help="A data set and its number of labels, digits@20 or digits@10%, or a folder of pictures, ./photos.",
+        show_default=False,
+    ),
 ]
 MethodName = Annotated[
     str | None,
@@ -59,6 +62,13 @@ Device = Annotated[
         autocompletion=complete(lambda: ["auto", "cpu", "cuda", "mps"]),
     ),
 ]
+Labels = Annotated[
+    Path | None,
+    typer.Option("--labels", help="For a folder: a CSV file of path,label; blank labels are unlabelled."),
+]
+Strict = Annotated[
+    bool | None, typer.Option("--strict", help="For a folder: refuse what would be left out.", show_default=False)
+]
 Config = Annotated[
     str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")
 ]
@@ -70,7 +80,7 @@ Sets = Annotated[
 FLAGS = {
     "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
     "steps": ("train", "steps"), "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
-    "init": ("train", "init"),
+    "init": ("train", "init"), "labels": ("data", "label_file"), "strict": ("data", "strict"),
 }  # fmt: skip
 
 
@@ -91,10 +101,12 @@ def given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, d
 
 
 def parse_data(text: str) -> list[tuple[str, str, Any]]:
-    """`name[@labels]`."""
-    if "/" in text or text.startswith(".") or Path(text).exists():
-        raise UsageError(f"{text}: folders of your own are not there yet; type a data set, for example digits@40")
+    """`name[@labels]`, or a folder: what exists, has a `/` in it or begins with a dot, perhaps with @labels."""
     name, at, labels = text.partition("@")
+    if "/" in text or text.startswith(".") or Path(text).exists():
+        folder, at, labels = (text, "", "") if Path(text).exists() or not at else text.rpartition("@")
+        found = [("data", "name", "folder"), ("data", "path", str(Path(folder).absolute()))]
+        return [*found, *([("data", "labels", labels)] if at else [])]
     from maxmatch.data import DATASETS
 
     if name not in DATASETS:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from maxmatch.cli.app import app
-from maxmatch.cli.options import Config, Data, Device, K, MethodName, Over, Sets, Strategy, given
+from maxmatch.cli.options import Config, Data, Device, K, Labels, MethodName, Over, Sets, Strategy, Strict, given
 from maxmatch.errors import UsageError
 
 
@@ -49,15 +49,24 @@ def train(
     log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
+    labels: Labels = None,
+    strict: Strict = None,
     config: Config = None,
     sets: Sets = None,
 ) -> None:
-    """Train a classifier: maxmatch train digits@40 --method maxmatch --k 3 --out runs/a"""
+    """Train a classifier: maxmatch train digits@40 --k 3 --out runs/a, or on your own pictures: maxmatch train ./photos
+
+    A folder has labeled/CLASS/ and unlabeled/ in it, or class folders, or a CSV file beside it (--labels); test/CLASS/
+    may stand beside them.
+    """
     started = _process_start()
-    typed = given(data, sets, method=method, k=k, over=over, strategy=strategy,
-                  steps=steps, seed=seed, fold=fold, device=device, init=init)  # fmt: skip
+    typed = given(
+        data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, seed=seed, fold=fold, device=device,
+        init=init, labels=str(labels.absolute()) if labels else None, strict=strict,
+    )  # fmt: skip
     from maxmatch.methods import method_name
     from maxmatch.train.fit import finished_result, fit
+    from maxmatch.train.pictures import describe, title
     from maxmatch.train.recipes import compose
     from maxmatch.train.resume import resumed_recipe
 
@@ -80,7 +89,9 @@ def train(
     recipe = compose(config=config, given=typed)
     if out is None:
         name = method_name(recipe.method).replace(":", "-")
-        out = Path("runs") / f"{recipe.data.name}@{recipe.data.labels}-{name}-{recipe.train.seed}"
+        out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
+    if recipe.data.name == "folder":
+        print(describe(recipe), file=sys.stderr)
     _print_result(out, fit(recipe, out, force=force, log=log or (), started=started))
 
 
@@ -95,13 +106,14 @@ def preview(
     sets: Sets = None,
 ) -> None:
     """Draw a sheet of weak and strong views, each named, to see what training will see."""
-    from maxmatch.data.datasets import load_images
     from maxmatch.evaluate.sheet import draw_sheet
     from maxmatch.train.batches import make_views
+    from maxmatch.train.pictures import load_data
     from maxmatch.train.recipes import compose
 
     recipe = compose(config=config, given=given(data, sets))
-    sheet = draw_sheet(load_images(recipe.data.name).x, make_views(recipe.augment), k, images, seed)
+    found = load_data(recipe)
+    sheet = draw_sheet(found, make_views(recipe.augment, found.side), k, images, seed)
     try:
         sheet.save(out)
     except ValueError:

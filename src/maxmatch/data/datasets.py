@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from maxmatch.data.files import Files
 from maxmatch.errors import UsageError, unknown
 
 
@@ -24,15 +26,36 @@ class Images:
     y: Tensor
     test_x: Tensor | None = None
     test_y: Tensor | None = None
+    # Pictures of any size lie in slots: `sizes` (N, 2) is how much of each is picture, `side` that of its views.
+    sizes: Tensor | None = None
+    side: int | None = None
+    files: Files | None = None  # where they were read from; x is empty where they are read anew in every step
+    digest: str | None = None  # where the pixels need not be read to know it
+    notes: tuple[str, ...] = ()  # what the user should know
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width)"""
+        """(channels, height, width) of what the net sees"""
         _, channels, height, width = self.x.shape
-        return channels, height, width
+        return (channels, height, width) if self.side is None else (channels, self.side, self.side)
+
+    @property
+    def streamed(self) -> bool:
+        return self.files is not None and len(self.x) < len(self.y)
+
+    def take(self, index: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor | None]:
+        """Some images (B, C, H, W), and their sizes where they lie in slots."""
+        if self.files is not None and self.streamed:
+            read = [self.files.read(int(number)) for number in index]
+            sizes = torch.tensor([size for _, size in read], dtype=torch.int32)
+            return torch.stack([slot for slot, _ in read]), None if self.side is None else sizes
+        places = torch.from_numpy(index)
+        return self.x[places], None if self.sizes is None else self.sizes[places]
 
     def sha256(self) -> str:
         """The digest of the training pixels and labels, by which a saved split knows its data."""
+        if self.digest is not None:
+            return self.digest
         digest = hashlib.sha256()
         for tensor in (self.x, self.y):
             digest.update(tensor.contiguous().numpy().tobytes())

@@ -31,15 +31,34 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> Tensor:
     Raises OSError where the file cannot be decoded.
     """
     channels, height, width = shape
-    try:
-        with Image.open(path) as file:
-            picture = ImageOps.exif_transpose(file)
-            picture = _eight_bit(picture).convert("RGB" if channels == 3 else "L")
-    except Exception as error:  # decoders meet damage in every way there is
-        raise OSError(f"{path}: cannot be read as a picture ({type(error).__name__})") from None
+    picture = open_image(path, channels)
     if picture.size != (width, height):
         picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
     return torch.from_numpy(np.array(picture).reshape(height, width, channels)).permute(2, 0, 1)
+
+
+def open_image(path: Path, channels: int, least: tuple[int, int] | None = None) -> Image.Image:
+    """A file as a grey or RGB picture, upright by its EXIF tag. A JPEG may come smaller, but not below size `least`.
+
+    Raises OSError where the file cannot be decoded.
+    """
+    mode = "RGB" if channels == 3 else "L"
+    try:
+        with Image.open(path) as file:
+            if least is not None:
+                file.draft(mode, least)
+            picture = ImageOps.exif_transpose(file)
+            if picture.mode in ("RGBA", "LA", "PA") or (picture.mode == "P" and "transparency" in picture.info):
+                picture = _on_white(picture)
+            return _eight_bit(picture).convert(mode)
+    except Exception as error:  # decoders meet damage in every way there is
+        raise OSError(f"{path}: cannot be read as a picture ({type(error).__name__})") from None
+
+
+def _on_white(picture: Image.Image) -> Image.Image:
+    """What is transparent is white, as a page would show it."""
+    full = picture.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", full.size, "white"), full).convert("RGB")
 
 
 def _eight_bit(picture: Image.Image) -> Image.Image:

@@ -8,25 +8,28 @@ from PIL import Image, ImageDraw
 from torch import Tensor
 
 from maxmatch.augment.views import Views
+from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
 
 TILE, GAP, LINE = 96, 6, 11
 
 
-def draw_sheet(images: Tensor, views: Views, k: int, count: int, seed: int) -> Image.Image:
+def draw_sheet(images: Images, views: Views, k: int, count: int, seed: int) -> Image.Image:
     """A picture with a row for each of `count` images: itself, a weak view and k strong ones, named below."""
-    plan = Plan(seed)
-    chosen = images[torch.from_numpy(plan.indices("preview", 0, min(count, len(images)), len(images)))]
-    size = (chosen.shape[2], chosen.shape[3])
+    plan, total = Plan(seed), len(images.y)
+    chosen, sizes = images.take(plan.indices("preview", 0, min(count, total), total))
+    size = images.shape[1:]
     u_weak = torch.from_numpy(plan.uniforms("preview/weak", 0, (len(chosen), views.weak_uniforms)))
     columns = [
         (chosen, [["as it is"]] * len(chosen)),
-        (views.weak_views(chosen, u_weak[None])[0], [["weak"]] * len(chosen)),
+        (views.weak_views(chosen, u_weak[None], sizes)[0], [["weak"]] * len(chosen)),
     ]
     for view in range(k):
         u = torch.from_numpy(plan.uniforms(f"preview/strong/{view}", 0, (len(chosen), views.strong_uniforms)))
         draw = views.strong.sample(u[:, views.weak_uniforms :], size)
-        columns.append((views.strong_views(chosen, u[None], u_weak).images[0], views.strong.describe(draw)))
+        columns.append(
+            (views.strong_views(chosen, u[None], u_weak, sizes=sizes).images[0], views.strong.describe(draw))
+        )
     lines = max(1, max(len(names) for _, column in columns for names in column))
     high, wide = TILE + lines * LINE + GAP, TILE + GAP
     sheet = Image.new("RGB", (GAP + wide * len(columns), GAP + high * len(chosen)), "white")

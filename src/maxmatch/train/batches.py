@@ -2,51 +2,79 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
-from maxmatch.augment import Views, Weak, strong_policy
+from maxmatch.augment import ResizedCrop, Views, Weak, strong_policy
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import Split
 from maxmatch.methods.base import Batch, Mix, Needs
 from maxmatch.train.draws import Row
+from maxmatch.train.feed import Feed
 from maxmatch.train.recipe import AugmentSettings
 
 
-def make_views(settings: AugmentSettings) -> Views:
-    """The weak and strong policies that the settings name."""
+def make_views(settings: AugmentSettings, side: int | None = None) -> Views:
+    """The weak and strong policies that the settings name; `side` is that of views of pictures in slots."""
     names = ("n", "p", "levels", "ops", "cutout")
     changes = {name: value for name in names if (value := getattr(settings, name)) is not None}
     strong = strong_policy(settings.policy, **changes)
-    return Views(Weak(settings.flip, settings.shift), strong, settings.shared_crop)
+    shifted, cropped = Weak(settings.flip, settings.shift), partial(ResizedCrop, scale=settings.scale)
+    weak = shifted if side is None else cropped(side, flip=settings.flip)
+    return Views(weak, strong, settings.shared_crop)
 
 
 class Batches:
-    """Makes a step's batch from its row of draws and the images, which live on the device."""
+    """Makes a step's batch from its row of draws and the images, which live on the device, or come by a feed."""
 
-    def __init__(self, images: Images, split: Split, views: Views, needs: Needs, device: torch.device) -> None:
-        self.views, self.needs = views.to(device), needs
+    def __init__(
+        self,
+        images: Images,
+        split: Split,
+        views: Views,
+        needs: Needs,
+        device: torch.device,
+        feed: Feed | None = None,
+    ) -> None:
+        self.views, self.needs, self.feed = views.to(device), needs, feed
         labelled, unlabelled = torch.from_numpy(split.labelled), torch.from_numpy(split.unlabelled)
-        self.x, self.y = images.x[labelled].to(device), images.y[labelled].to(device)
-        self.pool = images.x[unlabelled].to(device)
+        self.y = images.y[labelled].to(device)
         self.hidden = images.y[unlabelled].to(device)  # for health figures alone; no method sees it
+        self.sizes: dict[str, Tensor] = {}
+        if feed is None:
+            self.x, self.pool = images.x[labelled].to(device), images.x[unlabelled].to(device)
+            if images.sizes is not None:
+                self.sizes = {
+                    "labelled": images.sizes[labelled].to(device),
+                    "unlabelled": images.sizes[unlabelled].to(device),
+                }
+
+    def _shown(self, name: str, rows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The step's images of a pool, and their sizes where they lie in slots."""
+        if self.feed is not None:
+            return self.feed.slots[name], self.feed.sizes[name]
+        sizes = self.sizes[name][rows] if self.sizes else None
+        return (self.x if name == "labelled" else self.pool)[rows], sizes
 
     def __call__(self, row: Row, k: int) -> tuple[Batch, Tensor]:
         """The batch with k strong views, and the operations (K, B, N) that made each of them."""
         rows, index = row["labelled"], row["unlabelled"]
-        x, pool = self.x[rows], self.pool[index]
+        (x, x_sizes), (pool, sizes) = self._shown("labelled", rows), self._shown("unlabelled", index)
         x_draws, x_strong = row["labelled/weak"], None
         if self.needs.x_strong:
-            x_strong = self.views.strong_views(x, row["labelled/strong"], x_draws[0]).images[0]
-        x_weak = self.views.weak_views(x, x_draws)[0]
-        weak = strong = pool.new_empty(0, *pool.shape)
+            x_strong = self.views.strong_views(x, row["labelled/strong"], x_draws[0], sizes=x_sizes).images[0]
+        x_weak = self.views.weak_views(x, x_draws, x_sizes)[0]
+        weak = strong = x_weak.new_empty(0, len(pool), *x_weak.shape[1:])
         op = index.new_empty(0, len(pool), 0)
         if self.needs.weak:
-            weak = self.views.weak_views(pool, row["weak"])
+            weak = self.views.weak_views(pool, row["weak"], sizes)
         if k and self.needs.variants == "weak":
-            strong = self.views.weak_views(pool, row["strong"][:k])
+            strong = self.views.weak_views(pool, row["strong"][:k], sizes)
             op = index.new_zeros(k, len(pool), 1)  # the identity
         elif k:
-            strong, op = self.views.strong_views(pool, row["strong"][:k], row["weak"][0] if self.needs.weak else None)
+            u_weak = row["weak"][0] if self.needs.weak else None
+            strong, op = self.views.strong_views(pool, row["strong"][:k], u_weak, sizes=sizes)
         mix = Mix(row["mix/order"], row["mix/weight"]) if self.needs.mix is not None else None
         return Batch(x_weak, self.y[rows], index, weak, strong, x_strong, mix), op

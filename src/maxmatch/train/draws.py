@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.augment import Views
-from maxmatch.data.plan import BLOCK, Plan
+from maxmatch.data.plan import BLOCK, Indices, Plan
 from maxmatch.methods.base import Needs
 
 Layout = dict[str, tuple[slice, tuple[int, ...]]]
@@ -73,9 +73,14 @@ class Draws:
                 part[:] = self.plan.block(f"{name}/{view}", number, shape[1:]).reshape(BLOCK, -1)
         ints = np.empty((BLOCK, _width(self.ints)), np.int64)
         ints[:, self.ints["step"][0]] = np.arange(first, first + BLOCK)[:, None]
-        for name, (batch, n) in self.pools.items():
-            ints[:, self.ints[name][0]] = self.plan.indices(name, number, BLOCK * batch, n).reshape(BLOCK, batch)
+        for name in self.pools:
+            ints[:, self.ints[name][0]] = self.indices(name, number)
         return torch.from_numpy(floats), torch.from_numpy(ints)
+
+    def indices(self, name: str, number: int) -> Indices:
+        """Which images of a pool the steps of a block see, (BLOCK, batch)."""
+        batch, n = self.pools[name]
+        return self.plan.indices(name, number, BLOCK * batch, n).reshape(BLOCK, batch)
 
 
 class Rows:

@@ -10,17 +10,19 @@ import json
 import os
 import shlex
 import shutil
+import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from maxmatch.data import DATASETS
-from maxmatch.data.datasets import Images, load_images
+from maxmatch.data.datasets import Images
 from maxmatch.data.split import Split, load_split, make_split
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
@@ -29,6 +31,7 @@ from maxmatch.nets.model_file import load_model, save_model
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
+from maxmatch.train.pictures import load_data
 from maxmatch.train.recipe import Recipe, resolve
 from maxmatch.train.resume import resumed_recipe
 
@@ -76,7 +79,7 @@ def begin(
     """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
     if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
-    images = load_images(recipe.data.name) if data is None else data
+    images = load_data(recipe, _teller(quiet)) if data is None else data
     split = _draw_split(recipe, images)
     training = _build(recipe, folder, images, split, quiet)
     _claim(folder, force)
@@ -88,11 +91,11 @@ def begin(
 
 def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool = False) -> Training:
     """The run in a folder, as its newest sound checkpoint left it, or at step 0 if it has none."""
-    if data is None and recipe.data.name not in DATASETS:
+    if data is None and recipe.data.name not in (*DATASETS, "folder"):
         raise UsageError(
             f"{folder} was trained on data of your own: go on in Python, maxmatch.fit(..., data=..., resume=True)"
         )
-    images = load_images(recipe.data.name) if data is None else data
+    images = load_data(recipe, _teller(quiet)) if data is None else data
     digest = images.sha256()
     begun = (folder / "split.json").exists()
     split = load_split(folder / "split.json", digest) if begun else _draw_split(recipe, images)
@@ -106,6 +109,10 @@ def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool 
     training.restore()
     write_safely(folder / "recipe.json", recipe.to_json().encode())
     return training
+
+
+def _teller(quiet: bool) -> Callable[[str], None]:
+    return (lambda line: None) if quiet else partial(print, file=sys.stderr, flush=True)
 
 
 def _draw_split(recipe: Recipe, images: Images) -> Split:
@@ -218,8 +225,9 @@ def one_line_errors(recipe: Recipe, folder: Path) -> Iterator[None]:
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
-        smaller = max(1, recipe.train.batch // 2)
+        t = recipe.train
+        smaller = max(2, (t.micro_batch or t.batch * (1 + t.ratio)) // 4)
         raise UserError(
-            f"out of memory with train.batch = {recipe.train.batch} and train.ratio = {recipe.train.ratio}: "
-            f"begin again with --force --set train.batch={smaller}"
+            f"out of memory with train.batch = {t.batch}, train.ratio = {t.ratio} and train.micro_batch = "
+            f"{t.micro_batch}: begin again with --force --set train.micro_batch={smaller}"
         ) from None

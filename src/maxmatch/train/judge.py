@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from maxmatch.data import DATASETS
-from maxmatch.data.datasets import Images, load_images
+from maxmatch.data.datasets import Images
 from maxmatch.data.split import load_split
 from maxmatch.errors import UserError
 from maxmatch.evaluate.classifier import load as load_classifier
@@ -16,6 +16,7 @@ from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.batches import make_views
 from maxmatch.train.checkpoint import restore_policy
+from maxmatch.train.pictures import load_data
 from maxmatch.train.resume import saved_recipe
 
 
@@ -25,9 +26,9 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
 
     recipe = saved_recipe(folder)
     classifier = load_classifier(folder, device)
-    if data is None and recipe.data.name not in DATASETS:
+    if data is None and recipe.data.name not in (*DATASETS, "folder"):
         raise UserError(f"{folder} was trained on data of your own: in Python, maxmatch.judge(folder, data=...)")
-    images = load_images(recipe.data.name) if data is None else data
+    images = load_data(recipe) if data is None else data
     load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
     if images.test_x is None or images.test_y is None:
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured")
@@ -39,7 +40,7 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
 
     scores = logits(test_x)
     k = k or recipe.evaluate.robust_views
-    views = make_views(recipe.augment).to(place)
+    views = make_views(recipe.augment, images.side).to(place)
     if views.learner is not None:
         restore_policy(folder / "checkpoint", views.learner.learned)
     robust = robust_errors(lambda x: logits(x).argmax(-1), test_x, test_y, views, k, recipe.train.seed)

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.data.datasets import Images
+from maxmatch.data.layout import told
 from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
 from maxmatch.errors import Interrupted, UserError
@@ -29,7 +30,9 @@ from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
 from maxmatch.train.draws import Draws
+from maxmatch.train.feed import Feed
 from maxmatch.train.log import Logger, Metrics, Screen
+from maxmatch.train.pictures import title as data_title
 from maxmatch.train.recipe import Recipe, learning_rate
 from maxmatch.train.result import make_result, warnings_of
 from maxmatch.train.step import Step, choose_mode
@@ -50,25 +53,27 @@ class Training:
             "momentum": recipe.net.batchnorm_momentum,
         }
         self.info = ModelInfo(images.classes, self.preprocessing, net_values)
-        self.views = make_views(recipe.augment)
+        self.views = make_views(recipe.augment, images.side)
         net = make_net(classes=len(images.classes), channels=images.shape[0], **net_values)
         dtype = torch.float64 if settings.precision == "float64" else torch.float32
         net.to(device, dtype).to(memory_format=torch.channels_last)  # the faster layout, everywhere
         needs = recipe.method.needs
-        batches = Batches(images, split, self.views, needs, device)
         draws = Draws(
             Plan(settings.seed),
             needs,
             self.views,
-            labelled=(settings.batch, len(batches.x)),
-            unlabelled=(settings.batch * settings.ratio, len(batches.pool)),
+            labelled=(settings.batch, len(split.labelled)),
+            unlabelled=(settings.batch * settings.ratio, len(split.unlabelled)),
             scalars={"lr": partial(learning_rate, settings), "progress": lambda step: step / settings.steps},
         )
-        mode, note = choose_mode(settings.step, recipe.method, device)
+        places = {"labelled": split.labelled, "unlabelled": split.unlabelled}
+        feed = Feed(images.files, places, draws, device) if images.files is not None and images.streamed else None
+        batches = Batches(images, split, self.views, needs, device, feed)
+        mode, note = choose_mode(settings.step, recipe.method, device, settings.micro_batch)
         self.step = Step(recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode)
         self.notes = [*([note] if note else []), *self.step.run.notes]
         self.progress = Progress()
-        title = f"{recipe.data.name}@{recipe.data.labels} {method_name(recipe.method)}"
+        title = f"{data_title(recipe.data)}@{recipe.data.labels} {method_name(recipe.method)}"
         self.screen = Screen(title, settings.steps, quiet)
         self.test: tuple[Tensor, Tensor] | None = None
         if images.test_x is not None and images.test_y is not None and len(images.test_x):
@@ -93,12 +98,16 @@ class Training:
 
     def run(self, started: float, loggers: Sequence[Logger] = ()) -> dict[str, Any]:
         """Do the steps that are left, and return what result.json holds; `started` is when the run's clock began."""
-        for warning in [*self.notes, *warnings_of(self.recipe, self.images, self.split)]:
+        for warning in [*self.notes, *self.images.notes, *warnings_of(self.recipe, self.images, self.split)]:
             self.screen.say(f"warning: {warning}")
         metrics = Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers)
         started -= self.progress.seconds_total  # as if the run had never been stopped
-        with closing(metrics), self.screen, _signals() as caught:
+        feed = self.step.batches.feed
+        with closing(metrics), closing(feed) if feed else nullcontext(), self.screen, _signals() as caught:
             self._steps(metrics, caught, started)
+        if feed and feed.files.broken:
+            broken = sorted(feed.files.broken)
+            self.screen.say(f"warning: {len(broken)} files could not be read and were shown as grey: {told(broken)}")
         self.progress.seconds_total = time.time() - started
         save_model(self.folder / "model.safetensors", self.evaluated, self.info)
         result = make_result(

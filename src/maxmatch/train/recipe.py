@@ -52,6 +52,14 @@ class DataSettings:
     labels: Annotated[int | str, parse_labels] = 20
     protocol: Protocol = "balanced"
     exclude_labelled: bool = False  # True: the unlabelled pool leaves the labelled images out
+    path: str | None = None  # a folder of pictures; name is then folder, and the rest of this section is for it
+    label_file: str | None = None  # CSV of path,label
+    side: int = 32  # of the views, in pixels
+    canvas: int | None = None  # pictures are shrunk to this and cropped at random; None: fitted to `side` once
+    channels: int = 3
+    resident: bool | Auto = "auto"  # keep all pictures in memory; auto: if they take at most half of it
+    workers: int | Auto = "auto"  # threads that decode; nothing depends on how many
+    strict: bool = False  # True: refuse what would be left out
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class AugmentSettings:
     cutout: int | None = None  # pixels, 0 for none
     flip: bool = True
     shift: float = 0.125  # of the side, reflected
+    scale: tuple[float, float] = (0.35, 1.0)  # the share of a picture that a view shows, where data.canvas is set
     shared_crop: bool = False  # True: the K strong views start from one weak crop, the literal reading of the paper
 
 
@@ -79,6 +88,7 @@ class TrainSettings:
     steps: int = 2**20
     batch: int = 64  # labelled images a step
     ratio: int = 7  # unlabelled images for each
+    micro_batch: int | None = None  # images through the net at a time: less memory, a third more work
     lr: float = 0.03
     momentum: float = 0.9
     nesterov: bool = True
@@ -210,11 +220,22 @@ def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
 
 def _check(recipe: Recipe) -> None:
     """The rules that no type can say; each refusal names the setting, its value and the rule."""
-    t = recipe.train
+    t, d = recipe.train, recipe.data
     rules = [
+        ("data.side", d.side, d.side >= 8, "at least 8"),
+        ("data.canvas", d.canvas, d.canvas is None or d.canvas > d.side, "larger than data.side, or left out"),
+        ("data.channels", d.channels, d.channels in (1, 3), "1 or 3"),
+        ("data.workers", d.workers, d.workers == "auto" or d.workers >= 0, "0 or more, or auto"),
         ("train.steps", t.steps, t.steps >= 1, "at least 1"),
         ("train.batch", t.batch, t.batch >= 1, "at least 1"),
         ("train.ratio", t.ratio, t.ratio >= 1, "at least 1"),
+        ("train.micro_batch", t.micro_batch, t.micro_batch is None or t.micro_batch >= 2, "at least 2, or left out"),
+        (
+            "train.micro_batch",
+            t.micro_batch,
+            t.micro_batch is None or not recipe.net.dropout,
+            "left out where net.dropout is set",
+        ),
         ("train.lr", t.lr, 0 < t.lr < math.inf, "above 0, and finite"),
         ("train.momentum", t.momentum, 0 <= t.momentum < 1, "in [0, 1)"),
         ("train.nesterov", t.nesterov, not t.nesterov or t.momentum > 0, "false where train.momentum is 0"),

@@ -68,10 +68,18 @@ def compose(
             )
         file_values.pop("method")
     dataset = dataset or given.get("data", {}).get("name") or file_values.get("data", {}).get("name") or "digits"
-    if dataset not in (*DATASETS, "arrays"):
+    if dataset not in (*DATASETS, "arrays", "folder"):
         raise UsageError(unknown("data set", str(dataset), DATASETS))
     base = RECIPES[base_name or DEFAULT.get(str(dataset), "paper")]
-    layers = [base(method), {"data": {"name": dataset}}, file_values, given, {"method": {"name": method}}]
+    suited: Values = {}
+    if dataset == "folder":
+        from maxmatch.train.pictures import pictures
+
+        typed = overlay(file_values, given)
+        suited = pictures(method, typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
+        if base_name:  # a recipe that is named decides all but the size of the views
+            suited = {"data": suited["data"]}
+    layers = [base(method), suited, {"data": {"name": dataset}}, file_values, given, {"method": {"name": method}}]
     return Recipe.from_dict(overlay(*layers))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,12 @@ from maxmatch.settings import build, plain
 from maxmatch.train.recipe import Recipe, read_values
 from maxmatch.train.recipes import RECIPES, overlay, read_config
 
-CHANGEABLE = frozenset({"device", "kernels", "steps", "checkpoint_every", "evaluate_every", "log_every"})
+INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
+CHANGEABLE = defaultdict(
+    frozenset[str],
+    train=frozenset({"device", "kernels", "steps"}) | INTERVALS,
+    data=frozenset({"path", "label_file", "resident", "workers"}),  # where the same pictures are, and how they are read
+)
 SETTLED = frozenset(
     {"batchnorm_momentum", "ema_decay", "fold", "threads", "device", "precision"}
 )  # `auto` became a value
@@ -35,26 +41,27 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
         base_values = RECIPES[base](saved.to_dict()["method"]["name"]) if base else {}
         given = overlay(base_values, values, given)
     values = saved.to_dict()
-    changes: dict[str, Any] = {}
+    changes: dict[str, dict[str, Any]] = {"train": {}, "data": {}}
     for section, fields in given.items():
         typed = _typed(section, values, fields)
         for name in fields:
             before, now = values[section].get(name), typed[name]
             if before == now or (now == "auto" and name in SETTLED):
                 continue
-            if section != "train" or name not in CHANGEABLE:
+            if name not in CHANGEABLE[section]:
                 raise UsageError(
                     f"{section}.{name} = {now}, but {folder} was begun with {before}: "
                     "leave it out, or begin another run with another --out"
                 )
-            changes[name] = now
-    if changes.get("steps", saved.train.steps) < saved.train.steps:
+            changes[section][name] = now
+    train = changes["train"]
+    if train.get("steps", saved.train.steps) < saved.train.steps:
         raise UsageError(
-            f"train.steps = {changes['steps']}: {folder} was begun with {saved.train.steps}; only more can be asked for"
+            f"train.steps = {train['steps']}: {folder} was begun with {saved.train.steps}; only more can be asked for"
         )
     if given.get("train", {}).get("device") == "auto" and not is_available(saved.train.device):
-        changes["device"] = best_device()
-    return replace(saved, train=replace(saved.train, **changes))
+        train["device"] = best_device()
+    return replace(saved, train=replace(saved.train, **train), data=replace(saved.data, **changes["data"]))
 
 
 def _typed(section: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,8 +35,13 @@ class Runner:
         bf16: bool = False,
         compiled: bool = False,
         fused: bool = False,
+        micro_batch: int | None = None,
     ) -> None:
-        """`fused` allows the kernels of nets.fused, where they run; `notes` says where they should and don't."""
+        """`fused` allows the kernels of nets.fused, where they run; `notes` says where they should and don't.
+
+        With `micro_batch` at most so many images go through the net at a time, and nothing is kept for the backward
+        pass, which passes them through once more. Each part has the same mix of images, and its own batch statistics.
+        """
         parameter = next(net.parameters())
         self.state = state
         self.progress, self.step = progress, step
@@ -44,11 +50,13 @@ class Runner:
         device = parameter.device.type
         precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
         self.notes: list[str] = []
+        self._micro_batch = micro_batch
         self.fused = None
         if fused and bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device):
             self.fused = self._try_fused(net, preprocessing)
         self._train, self._score = (self._make_pass(net, precision, compiled, self.fused) for _ in range(2))
         self._aside = self._make_pass(net, precision, compiled, self.fused)
+        self._in_parts = (self._train, self._score, self._aside)
         self._probe = self._make_pass(net, nullcontext, compiled)
         self._features = self._make_pass(net, precision, compiled, head=False)
         self._teach = self._make_pass(average.net, precision, compiled)
@@ -129,4 +137,42 @@ class Runner:
     def _split(self, forward: Pass, groups: Sequence[Tensor]) -> Sequence[Tensor]:
         if any(g.dtype != torch.uint8 for g in groups):
             groups = [self.pixels(g) for g in groups]
-        return torch.split(forward(torch.cat(list(groups))), [len(g) for g in groups])
+        images = torch.cat(list(groups))
+        whole = self._micro_batch is None or len(images) <= self._micro_batch or forward not in self._in_parts
+        logits = forward(images) if whole else self._by_parts(forward, images)
+        return torch.split(logits, [len(g) for g in groups])
+
+    def _by_parts(self, forward: Pass, images: Tensor) -> Tensor:
+        assert self._micro_batch is not None
+        count = -(-len(images) // self._micro_batch)
+        # Every count-th image: groups lie one behind the other, so that each part has the same mix of them.
+        parts = [images[first::count] for first in range(count)]
+        if torch.is_grad_enabled():
+            anchor = next(self._net.parameters())
+            made = [Again.apply(part, anchor, forward, self._again) for part in parts]
+        else:
+            made = [forward(part) for part in parts]
+        order = torch.cat([torch.arange(first, len(images), count) for first in range(count)])
+        return torch.cat(made)[order.argsort().to(images.device)]
+
+    def _again(self, images: Tensor) -> Tensor:
+        with still(self._net):
+            return self._aside(images)
+
+
+class Again(torch.autograd.Function):
+    """A pass that keeps nothing but its images; the backward pass makes it once more, running statistics untouched."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, anchor: Tensor, once: Pass, again: Pass) -> Tensor:
+        """`anchor` is any tensor with a gradient, so that the result has one."""
+        ctx.images, ctx.again = images, again
+        with torch.no_grad():
+            return once(images)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
+        with torch.enable_grad():
+            logits = ctx.again(ctx.images)
+        torch.autograd.backward(logits, gradients[0])
+        return None, None, None, None

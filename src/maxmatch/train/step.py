@@ -36,10 +36,12 @@ AddHealth = Callable[[Losses, Tensor, Tensor], None]
 EXACT: dict[str, str | int | bool | Callable[..., object]] = {"emulate_precision_casts": True}
 
 
-def choose_mode(wanted: str, method: Method, device: torch.device) -> tuple[Mode, str | None]:
+def choose_mode(
+    wanted: str, method: Method, device: torch.device, micro_batch: int | None = None
+) -> tuple[Mode, str | None]:
     """How the steps run, and a line for the log where that is not what was wanted.
 
-    `auto` is captured on a GPU that Triton knows and eager elsewhere; a method that can't be captured runs compiled.
+    `auto` is captured on a GPU that Triton knows and eager elsewhere; what can't be captured runs compiled.
     """
     if device.type != "cuda":
         if wanted == "captured":
@@ -48,9 +50,10 @@ def choose_mode(wanted: str, method: Method, device: torch.device) -> tuple[Mode
     if torch.cuda.get_device_capability(device) < (7, 0):
         return "eager", None if wanted == "eager" else "this GPU is too old to compile for; running eager"
     if wanted in ("auto", "captured"):
-        if method.capturable:
+        if method.capturable and micro_batch is None:
             return "captured", None
-        return "compiled", f"{type(method).__name__} can't be captured; running compiled"
+        what = type(method).__name__ if micro_batch is None else f"train.micro_batch = {micro_batch}"
+        return "compiled", f"{what} can't be captured; running compiled"
     return ("compiled" if wanted == "compiled" else "eager"), None
 
 
@@ -73,16 +76,17 @@ class Step:
         self.rows = Rows(draws, device)
         row = self.rows.row
         self.lr = row["lr"]
-        self.state = method.state(classes, len(batches.pool), num_features(net))
+        self.state = method.state(classes, len(batches.hidden), num_features(net))
         if self.state is not None:
             self.state.to(device)
         assert not isinstance(settings.ema_decay, str)  # settled by recipe.resolve
         self.average = Average(net, settings.ema_decay)
-        self.mode = mode
+        self.mode, self.last = mode, settings.steps - 1
         bf16, compiled = settings.precision == "bf16", mode != "eager"
         self.run = Runner(
             net, self.average, preprocessing, self.state, row["progress"], row["step"],
             bf16=bf16, compiled=compiled, fused=settings.kernels == "auto",
+            micro_batch=settings.micro_batch,
         )  # fmt: skip
         self.optimizer = _optimizer(net, self.state, self.lr, settings)
         views = max(k for k, _ in method.needs.choices())
@@ -111,6 +115,8 @@ class Step:
 
     def __call__(self, t: int) -> None:
         self.rows.load(t)
+        if self.batches.feed is not None:
+            self.batches.feed.load(t, self.last)
         self._go(self.draws.k(t))
 
     def _advance(self, k: int) -> None:

@@ -1,0 +1,92 @@
+"""Picture files read into slots of one shape, in the order they are asked for, by as many threads as one likes.
+
+A slot is (C, side, side) uint8 with the picture in its upper left corner, shrunk to fit, beside its height and width.
+Decoders let go of Python's lock, so threads are enough, and nothing depends on how many there are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from maxmatch.data.folder import open_image, read_image
+
+GREY = 127
+
+
+@dataclass(frozen=True, eq=False)
+class Files:
+    """The files of a folder, and the slots they are read into. `fitted`: each fills its slot, scaled and cropped."""
+
+    root: Path
+    names: tuple[str, ...]
+    channels: int
+    slot: int
+    fitted: bool = False
+    workers: int = 2
+    broken: dict[str, str] = field(default_factory=dict)  # met while reading: the name, and why
+
+    def read(self, number: int) -> tuple[Tensor, tuple[int, int]]:
+        """One slot, and the height and width of its picture. A file that can't be read is grey, and noted."""
+        path = self.root / self.names[number]
+        try:
+            if self.fitted:
+                return read_image(path, (self.channels, self.slot, self.slot)), (self.slot, self.slot)
+            return read_slot(path, self.channels, self.slot)
+        except OSError as error:
+            self.broken.setdefault(self.names[number], str(error))
+            return torch.full((self.channels, self.slot, self.slot), GREY, dtype=torch.uint8), (self.slot, self.slot)
+
+    def read_all(self, told: Callable[[int], None] = lambda done: None) -> tuple[Tensor, Tensor]:
+        """All slots (N, C, side, side) and sizes (N, 2); `told` is called with how many are done."""
+        count = len(self.names)
+        slots = torch.empty(count, self.channels, self.slot, self.slot, dtype=torch.uint8)
+        sizes = torch.empty(count, 2, dtype=torch.int32)
+        with ThreadPoolExecutor(self.workers) as pool:
+            for number, (slot, size) in enumerate(ahead(pool, self.read, range(count), 4 * self.workers)):
+                slots[number], sizes[number] = slot, torch.tensor(size, dtype=torch.int32)
+                told(number + 1)
+        return slots, sizes
+
+
+def read_slot(path: Path, channels: int, side: int) -> tuple[Tensor, tuple[int, int]]:
+    """A file in a slot: upright, grey or RGB, shrunk if it is larger than the slot, never enlarged."""
+    picture = open_image(path, channels, (side, side))
+    if max(picture.size) > side:
+        share = side / max(picture.size)
+        size = tuple(max(1, round(length * share)) for length in picture.size)
+        picture = picture.resize((size[0], size[1]), Image.Resampling.BICUBIC)
+    width, height = picture.size
+    slot = torch.zeros(channels, side, side, dtype=torch.uint8)
+    pixels = torch.from_numpy(np.array(picture).reshape(height, width, channels))
+    slot[:, :height, :width] = pixels.permute(2, 0, 1)
+    return slot, (height, width)
+
+
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+
+
+def ahead(pool: ThreadPoolExecutor, work: Callable[[Item], Made], items: Sequence[Item], count: int) -> Iterator[Made]:
+    """What `work` makes of the items, in their order, at most `count` of them ahead of the one that is asked for."""
+    waiting: list[Future[Made]] = []
+    for item in items:
+        waiting.append(pool.submit(work, item))
+        if len(waiting) > count:
+            yield waiting.pop(0).result()
+    while waiting:
+        yield waiting.pop(0).result()
+
+
+def default_workers() -> int:
+    """As many threads as this process may run on, 16 at most."""
+    return min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)

@@ -1,0 +1,162 @@
+"""From a folder of pictures to `Images`: looked at, then read once into memory, or left to be read step by step."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from PIL import Image
+
+from maxmatch.data.datasets import Images
+from maxmatch.data.files import Files, default_workers
+from maxmatch.data.layout import Listing, read_layout, told
+from maxmatch.errors import UsageError, UserError
+
+SAMPLE = 200  # so many pictures are looked at to choose a size
+GREYS = ("1", "L", "I", "F", "I;16", "I;16B", "I;16L")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a first look at a folder shows: how many pictures and classes, the typical short side, grey or not."""
+
+    pictures: int
+    classes: int
+    short_side: int
+    same_size: bool
+    grey: bool
+
+
+def look_at(listing: Listing) -> Look:
+    """Open some of the pictures, no more than their heads."""
+    names = listing.files[:: max(1, len(listing.files) // SAMPLE)]
+    sizes, modes = [], set()
+    for name in names:
+        try:
+            with Image.open(listing.root / name) as picture:
+                sizes.append(picture.size)
+                modes.add(picture.mode)
+        except Exception:  # it will be named when it is read
+            continue
+    if not sizes:
+        raise UserError(f"{listing.root}: none of {len(names)} pictures can be read ({told(names, 3)})")
+    side = int(statistics.median(min(size) for size in sizes))
+    return Look(len(listing.files), len(listing.classes), side, len(set(sizes)) == 1, modes <= set(GREYS))
+
+
+def load_pictures(
+    root: Path,
+    *,
+    side: int,
+    slot: int,
+    channels: int,
+    label_file: Path | None = None,
+    resident: bool | None = None,
+    workers: int | None = None,
+    strict: bool = False,
+    memory: int = 2**62,
+    say: Say = lambda line: None,
+) -> Images:
+    """The pictures of a folder for views of `side` pixels, from slots of `slot`; equal to it, each is fitted once.
+
+    `resident` keeps them in memory, None if they take at most `memory` bytes. Broken files are named, counted and left
+    out, or, with `strict`, refused.
+    """
+    listing = read_layout(root, label_file, strict)
+    workers = default_workers() if workers is None else max(1, workers)
+    listing = _sound(listing, strict, say)
+    fitted = slot == side
+    if resident is None:
+        resident = len(listing.files) * channels * slot * slot <= memory
+
+    def files(names: tuple[str, ...], length: int, whole: bool) -> Files:
+        return Files(root, names, channels, length, whole, workers)
+
+    train, test = files(listing.files, slot, fitted), files(listing.test_files, side, True)
+    x = torch.empty(0, channels, slot, slot, dtype=torch.uint8)
+    sizes = None
+    if resident:
+        x, sizes = train.read_all(_progress("reading pictures", len(listing.files), say))
+    test_x, _ = test.read_all(_progress("reading test pictures", len(listing.test_files), say))
+    broken = {**train.broken, **test.broken}
+    if broken:
+        listing, x, sizes, test_x = _left_out(listing, broken, x, sizes, test_x, strict, say)
+        train = files(listing.files, slot, fitted)
+    has_test = len(listing.test_files) > 0
+    return Images(
+        "folder",
+        listing.classes,
+        x,
+        torch.tensor(listing.labels, dtype=torch.int64),
+        test_x if has_test else None,
+        torch.tensor(listing.test_labels, dtype=torch.int64) if has_test else None,
+        sizes=None if fitted else sizes,
+        side=None if fitted else side,
+        files=train,
+        digest=listing.sha256(),
+        notes=listing.notes,
+    )
+
+
+def _sound(listing: Listing, strict: bool, say: Say) -> Listing:
+    """Without the files that are no pictures by their heads; damage further on is met when they are read."""
+    bad = []
+    count = len(listing.files) + len(listing.test_files)
+    progress = _progress("looking at pictures", count, say)
+    for number, name in enumerate((*listing.files, *listing.test_files)):
+        try:
+            with Image.open(listing.root / name) as picture:
+                picture.size  # noqa: B018  the head was read
+        except Exception:
+            bad.append(name)
+        progress(number + 1)
+    return _refuse_or_drop(listing, bad, strict, say)
+
+
+def _left_out(
+    listing: Listing,
+    broken: dict[str, str],
+    x: torch.Tensor,
+    sizes: torch.Tensor | None,
+    test_x: torch.Tensor,
+    strict: bool,
+    say: Say,
+) -> tuple[Listing, torch.Tensor, torch.Tensor | None, torch.Tensor]:
+    """The listing and the pixels without the files that turned out to be damaged."""
+    keep = torch.tensor([name not in broken for name in listing.files], dtype=torch.bool)
+    keep_test = torch.tensor([name not in broken for name in listing.test_files], dtype=torch.bool)
+    kept = _refuse_or_drop(listing, sorted(broken), strict, say)
+    if len(x):
+        x, sizes = x[keep], sizes[keep] if sizes is not None else None
+    return kept, x, sizes, test_x[keep_test]
+
+
+def _refuse_or_drop(listing: Listing, bad: list[str], strict: bool, say: Say) -> Listing:
+    if not bad:
+        return listing
+    line = f"{listing.root}: {len(bad)} files can't be read as pictures ({told(bad)})"
+    if strict:
+        raise UsageError(f"{line}: mend or remove them, or leave --strict out")
+    say(f"warning: {line}; left out")
+    kept = listing.without(bad)
+    shown = {label for label in kept.labels if label >= 0}
+    gone = [name for number, name in enumerate(kept.classes) if number not in shown]
+    if gone:
+        raise UserError(f"{listing.root}: no picture with the label '{gone[0]}' can be read; mend one, or remove them")
+    return replace(kept, notes=(*kept.notes, f"{len(bad)} files can't be read as pictures; left out"))
+
+
+def _progress(what: str, count: int, say: Say) -> Callable[[int], None]:
+    """Says how far it has come, each tenth of work that takes a while."""
+    every = max(1000, count // 10)
+
+    def told_so_far(done: int) -> None:
+        if done % every == 0 and done < count:
+            say(f"{what}: {done:,} of {count:,}")
+
+    return told_so_far

@@ -1,0 +1,113 @@
+"""Your own pictures in a run: what suits them is chosen from a look at the folder, said, and open to change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from maxmatch.data.datasets import Images, load_images
+from maxmatch.data.layout import Listing, read_layout
+from maxmatch.data.pictures import Look, Say, load_pictures, look_at
+from maxmatch.errors import UsageError
+from maxmatch.nets.device import best_device
+from maxmatch.train.recipe import DataSettings, Recipe
+
+SIDES = (32, 64, 96, 128, 224)
+TINY = 40  # pictures of one size up to this are taken as they are
+
+
+def pictures(method: str, data: Mapping[str, Any], device: str = "auto") -> dict[str, dict[str, Any]]:
+    """The settings that suit a folder: the size of its views, a net for them, and as many steps as the device bears.
+
+    `data` are the settings data.path and, where there is one, data.label_file. Not tuned for any set of pictures.
+    """
+    listing = _listing(data.get("path"), data.get("label_file"), data.get("strict", False) is True)
+    on_gpu = (best_device() if device == "auto" else device) == "cuda"
+    return {"method": {"name": method}, **suited(look_at(listing), on_gpu)}
+
+
+def suited(look: Look, on_gpu: bool) -> dict[str, dict[str, Any]]:
+    """Settings for pictures that look like this.
+
+    >>> photos = Look(pictures=10_000, classes=5, short_side=480, same_size=False, grey=False)
+    >>> suited(photos, on_gpu=True)["net"]["name"], suited(photos, on_gpu=False)["data"]["side"]
+    ('resnet50', 32)
+    """
+    fitted = look.same_size and look.short_side <= TINY
+    largest = SIDES[-1] if on_gpu else SIDES[0]
+    side = max((s for s in SIDES if s <= min(look.short_side, largest)), default=SIDES[0])
+    side = max(8, look.short_side) if fitted else side
+    canvas = None if fitted else -(-4 * side // 3 // 16) * 16  # a picture of 4:3 keeps a short side of `side`
+    net = "wrn-10-2" if not on_gpu else "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"
+    steps, batch, ratio = (20_000, 64, 7) if on_gpu else (800, 16, 4)
+    often = max(1, steps // 20)
+    return {
+        "data": {"labels": "all", "side": side, "canvas": canvas, "channels": 1 if look.grey else 3},
+        "augment": {"policy": "fixmatch" if side < 128 else "imagenet"},
+        "net": {"name": net, "batchnorm_momentum": "auto"},
+        "train": {
+            "steps": steps, "batch": batch, "ratio": ratio, "lr": 0.03 if on_gpu else 0.1, "schedule": "cosine",
+            "ema_decay": "auto", "evaluate_every": often, "checkpoint_every": 2 * often, "log_every": often,
+        },
+    }  # fmt: skip
+
+
+def describe(recipe: Recipe) -> str:
+    """What was found in a folder and what was chosen for it, in one line, with what to type for something else."""
+    listing = _listing(recipe.data.path, recipe.data.label_file, recipe.data.strict)
+    labelled = sum(label >= 0 for label in listing.labels)
+    held = f"{len(listing.test_files):,} for the test" if listing.test_files else "none for a test"
+    return (
+        f"{listing.root}: {len(listing.files):,} pictures to learn from, {labelled:,} with a label of "
+        f"{len(listing.classes)} classes, {held}. Chosen: views of {recipe.data.side} px (--set data.side=), "
+        f"{recipe.net.name} (--set net.name=), {recipe.train.steps:,} steps (--steps), flips "
+        f"{'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
+    )
+
+
+def load_data(recipe: Recipe, say: Say = lambda line: None) -> Images:
+    """The images that a recipe names: a data set, or a folder of pictures."""
+    data = recipe.data
+    if data.name != "folder":
+        return load_images(data.name)
+    if data.path is None:
+        raise UsageError("data.path is missing: type maxmatch train ./photos")
+    return load_pictures(
+        Path(data.path),
+        side=data.side,
+        slot=data.canvas or data.side,
+        channels=data.channels,
+        label_file=Path(data.label_file) if data.label_file else None,
+        resident=None if data.resident == "auto" else data.resident,
+        workers=None if data.workers == "auto" else data.workers,
+        strict=data.strict,
+        memory=_room(recipe.train.device),
+        say=say,
+    )
+
+
+def title(data: DataSettings) -> str:
+    """What a run is called by."""
+    return Path(data.path).name if data.name == "folder" and data.path else data.name
+
+
+def _listing(path: str | None, label_file: str | None, strict: bool) -> Listing:
+    if path is None:
+        raise UsageError("data.path is missing: type maxmatch train ./photos")
+    return read_layout(Path(path), Path(label_file) if label_file else None, strict)
+
+
+def _room(device: str) -> int:
+    """Half of the memory that is free where the pictures would live."""
+    if device == "cuda" and torch.cuda.is_available():
+        return torch.cuda.mem_get_info()[0] // 2
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) * 1024 // 2
+    except (OSError, ValueError):
+        pass
+    return 4 * 2**30

@@ -1,0 +1,157 @@
+"""Picture files of every kind in slots, and whole folders as `Images`: PIL is the oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from maxmatch.data.files import Files, read_slot
+from maxmatch.data.layout import read_layout
+from maxmatch.data.pictures import load_pictures, look_at
+from maxmatch.errors import UsageError, UserError
+
+RAMP = np.add.outer(np.arange(20), 3 * np.arange(30)).astype(np.uint8)  # (height 20, width 30)
+
+
+def colour(shift=0):
+    return Image.fromarray(np.stack([RAMP + shift, RAMP[::-1], 255 - RAMP], 2))
+
+
+def save_each_kind(folder):
+    """One picture as every kind of file; returns how far each may be from it."""
+    folder.mkdir(exist_ok=True)
+    picture = colour()
+    picture.save(folder / "plain.png")
+    picture.save(folder / "plain.bmp")
+    picture.save(folder / "plain.tiff")
+    picture.save(folder / "lossless.webp", lossless=True)
+    picture.save(folder / "fine.jpg", quality=98, subsampling=0)
+    picture.convert("CMYK").save(folder / "cmyk.jpg", quality=98, subsampling=0)
+    picture.quantize(256).save(folder / "palette.png")
+    picture.quantize(256).save(folder / "first.gif", save_all=True, append_images=[colour(90).quantize(256)])
+    solid = picture.copy()
+    solid.putalpha(255)
+    solid.save(folder / "alpha.png")
+    turned = picture.transpose(Image.Transpose.ROTATE_90)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees to the right
+    turned.save(folder / "turned.png", exif=exif)
+    return {"fine.jpg": 6, "cmyk.jpg": 8, "palette.png": 12, "first.gif": 12}
+
+
+def test_every_kind_of_file_is_the_same_picture(tmp_path):
+    slack = save_each_kind(tmp_path / "all")
+    wanted = torch.from_numpy(np.array(colour())).permute(2, 0, 1).int()
+    for path in sorted((tmp_path / "all").iterdir()):
+        slot, size = read_slot(path, 3, 32)
+        assert size == (20, 30), path.name
+        assert (slot[:, :20, :30].int() - wanted).abs().max() <= slack.get(path.name, 0), path.name
+        assert not slot[:, 20:].any()
+        assert not slot[:, :, 30:].any()
+
+
+def test_greys_of_8_and_16_bits_and_what_is_transparent(tmp_path):
+    Image.fromarray(RAMP).save(tmp_path / "8.png")
+    Image.fromarray(RAMP.astype(np.uint16) * 257).save(tmp_path / "16.png")
+    for name in ("8.png", "16.png"):
+        assert torch.equal(read_slot(tmp_path / name, 1, 32)[0][0, :20, :30], torch.from_numpy(RAMP))
+        assert torch.equal(read_slot(tmp_path / name, 3, 32)[0][2, :20, :30], torch.from_numpy(RAMP))
+    clear = colour()
+    clear.putalpha(0)
+    clear.save(tmp_path / "clear.png")
+    assert (read_slot(tmp_path / "clear.png", 3, 32)[0][:, :20, :30] == 255).all()
+
+
+def test_large_pictures_are_shrunk_in_shape_and_small_ones_never_enlarged(tmp_path):
+    colour().resize((300, 200)).save(tmp_path / "large.jpg")
+    colour().resize((5, 3)).save(tmp_path / "small.png")
+    assert read_slot(tmp_path / "large.jpg", 3, 60)[1] == (40, 60)
+    assert read_slot(tmp_path / "small.png", 3, 60)[1] == (3, 5)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for number in range(12):
+        path = tmp_path / "photos" / (("labeled/a", "labeled/b", "unlabeled")[number % 3]) / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        colour(5 * number).resize((20 + number, 30 - number)).save(path)
+    return tmp_path / "photos"
+
+
+def load(folder, **options):
+    return load_pictures(folder, **{"side": 16, "slot": 32, "channels": 3, **options})
+
+
+def test_a_folder_becomes_images(folder):
+    images = load(folder)
+    assert images.classes == ("a", "b")
+    assert images.shape == (3, 16, 16)
+    assert len(images.y) == 12
+    assert images.test_x is None
+    assert not images.streamed
+    for number, name in enumerate(images.files.names):
+        slot, size = read_slot(folder / name, 3, 32)
+        assert torch.equal(images.x[number], slot)
+        assert tuple(images.sizes[number].tolist()) == size
+
+
+def test_kept_or_read_again_it_is_the_same(folder):
+    kept, streamed = load(folder, resident=True), load(folder, resident=False)
+    assert streamed.streamed
+    assert len(streamed.x) == 0
+    assert kept.sha256() == streamed.sha256()
+    index = np.array([3, 0, 7])
+    for ours, theirs in zip(kept.take(index), streamed.take(index), strict=True):
+        assert torch.equal(ours, theirs)
+    assert load(folder, memory=12 * 3 * 32 * 32 - 1).streamed
+    assert not load(folder, memory=12 * 3 * 32 * 32).streamed
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_the_number_of_workers_changes_nothing(folder, workers):
+    assert torch.equal(load(folder, workers=workers).x, load(folder).x)
+
+
+def test_broken_files_are_named_counted_and_left_out_or_refused(folder):
+    (folder / "unlabeled/empty.jpg").write_bytes(b"")
+    whole = (folder / "unlabeled/2.png").read_bytes()
+    (folder / "unlabeled/cut.png").write_bytes(whole[: len(whole) // 2])  # its head is sound
+    said: list[str] = []
+    images = load(folder, say=said.append)
+    assert len(images.y) == len(images.x) == len(images.files.names) == 12
+    assert any("empty.jpg" in line for line in said)
+    assert any("cut.png" in line for line in said)
+    assert any("left out" in note for note in images.notes)
+    for name in ("empty.jpg", "cut.png"):
+        with pytest.raises(UsageError, match="--strict"):
+            load(folder, strict=True)
+        (folder / "unlabeled" / name).unlink()
+    assert len(load(folder, strict=False).y) == 12
+
+
+def test_a_class_of_which_nothing_can_be_read(folder):
+    for path in (folder / "labeled/b").iterdir():
+        path.write_bytes(b"no picture")
+    with pytest.raises(UserError, match="no picture with the label 'b' can be read"):
+        load(folder)
+
+
+def test_a_file_that_breaks_on_the_way_is_grey_and_noted(folder):
+    files = Files(folder, ("labeled/a/0.png", "unlabeled/gone.png"), 3, 32)
+    slot, size = files.read(1)
+    assert slot.unique().tolist() == [127]
+    assert size == (32, 32)
+    assert list(files.broken) == ["unlabeled/gone.png"]
+
+
+def test_a_first_look(folder, tmp_path):
+    look = look_at(read_layout(folder))
+    assert (look.pictures, look.classes, look.same_size, look.grey) == (12, 2, False, False)
+    assert 20 <= look.short_side <= 25
+    for name in ("a/1.png", "a/2.png", "b/3.png"):
+        (tmp_path / "grey" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (28, 28), ord(name[2])).save(tmp_path / "grey" / name)
+    look = look_at(read_layout(tmp_path / "grey"))
+    assert (look.short_side, look.same_size, look.grey) == (28, True, True)

@@ -1,0 +1,85 @@
+"""Parts of a batch through the net one after the other: the same mix in each, and the gradient of them all."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from maxmatch.errors import UsageError
+from maxmatch.nets import make_net
+from maxmatch.nets.averaging import Average
+from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.train.fit import fit
+from maxmatch.train.runner import Runner
+
+PREPROCESSING = Preprocessing(1, 8, 8)
+
+
+def world(micro_batch):
+    torch.manual_seed(0)
+    net = make_net("wrn-10-1", classes=4, channels=1).double()
+    set_mode(net, "train")
+    return net, Runner(
+        net, Average(net, 0.9), PREPROCESSING, None, torch.tensor(0.5), torch.tensor(0), micro_batch=micro_batch
+    )
+
+
+@pytest.fixture
+def groups():
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randint(0, 256, (n, 1, 8, 8), dtype=torch.uint8, generator=generator) for n in (4, 10, 9)]
+
+
+def test_logits_gradients_and_statistics_are_those_of_the_parts(groups):
+    net, run = world(micro_batch=8)
+    oracle = copy.deepcopy(net)
+    logits = run.net(*groups)
+    weight = torch.randn(23, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    (torch.cat(list(logits)) * weight).square().sum().backward()
+    images = PREPROCESSING(torch.cat(groups), torch.float64)
+    wanted = torch.empty(23, 4, dtype=torch.float64)
+    for first in range(3):  # 23 images, at most 8 at a time: every third one
+        wanted[first::3] = oracle(images[first::3])
+    (wanted * weight).square().sum().backward()
+    torch.testing.assert_close(torch.cat(list(logits)), wanted)
+    for (name, ours), theirs in zip(net.named_parameters(), oracle.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, msg=name)
+    for ours, theirs in zip(net.buffers(), oracle.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)  # moved by each part once, not again in the backward pass
+
+
+def test_little_is_kept_for_the_backward_pass(groups):
+    kept = {}
+    for micro_batch in (None, 4):
+        _, run = world(micro_batch)
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.numel()) or t, lambda t: t):
+            run.net(*groups)
+        kept[micro_batch] = sum(sizes)
+    assert kept[4] < kept[None] / 10
+
+
+def test_few_images_pass_as_one_and_scoring_takes_parts_too(groups):
+    net, run = world(micro_batch=100)
+    whole = torch.cat(list(run.score(*groups)))
+    assert torch.equal(whole, torch.cat(list(world(None)[1].score(*groups))))
+    _, parts = world(micro_batch=8)
+    found = torch.cat(list(parts.score(*groups)))
+    with torch.no_grad():
+        set_mode(net, "score")
+        torch.testing.assert_close(found[1::3], net(PREPROCESSING(torch.cat(groups), torch.float64)[1::3]))
+    assert not found.requires_grad
+
+
+@pytest.mark.parametrize("method", ["maxmatch", "fixmatch", "mixmatch", "remixmatch", "vat", "mean-teacher"])
+def test_methods_train_in_parts(tiny, tmp_path, method):
+    result = fit(tiny(method, train={"micro_batch": 7, "steps": 4}), tmp_path / "a", quiet=True)
+    assert 0 < result["supervised_loss"] < 10
+
+
+def test_dropout_would_differ_between_the_two_passes(tiny):
+    with pytest.raises(UsageError, match="left out where net.dropout is set"):
+        tiny(train={"micro_batch": 8}, net={"name": "wrn-10-1", "dropout": 0.1})

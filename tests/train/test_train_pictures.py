@@ -1,0 +1,159 @@
+"""Training on a folder of pictures: chosen settings, the same weights however they are read, and a run that goes on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageDraw
+from safetensors.torch import load_file
+
+from maxmatch.cli import run
+from maxmatch.data.pictures import Look
+from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.fit import fit
+from maxmatch.train.judge import judge
+from maxmatch.train.pictures import suited
+from maxmatch.train.recipes import compose
+
+QUICK = {"train": {"steps": 6, "batch": 4, "ratio": 2, "evaluate_every": 3, "checkpoint_every": 3, "log_every": 3}}
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Discs and squares of all sizes and colours: 12 labelled, 12 not, 6 to test."""
+    root = tmp_path_factory.mktemp("shapes") / "photos"
+    rng = np.random.default_rng(0)
+    for number in range(30):
+        kind = ("disc", "square")[number % 2]
+        place = ("labeled", "labeled", "unlabeled", "unlabeled", "test")[number // 6]
+        path = root / place / ("" if place == "unlabeled" else kind) / f"{kind} {number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        width, height = (int(side) for side in rng.integers(40, 80, 2))
+        picture = Image.new("RGB", (width, height), tuple(int(c) for c in rng.integers(0, 100, 3)))
+        pen, fill = ImageDraw.Draw(picture), tuple(int(c) for c in rng.integers(150, 256, 3))
+        box = (10, 10, 30, 30)
+        pen.ellipse(box, fill) if kind == "disc" else pen.rectangle(box, fill)
+        picture.save(path)
+    return root
+
+
+def recipe_of(photos, method="maxmatch", **sections):
+    given = {"data": {"path": str(photos), **sections.pop("data", {})}, "net": {"name": "wrn-10-1"}, **QUICK}
+    given["train"] = {**QUICK["train"], **sections.pop("train", {})}
+    return compose("folder", method, given={**given, **sections})
+
+
+def weights(folder):
+    return load_file(folder / "model.safetensors")
+
+
+def test_what_suits_a_folder_is_chosen_and_open_to_change(photos):
+    recipe = compose("folder", given={"data": {"path": str(photos)}, "train": {"device": "cpu"}})
+    assert (recipe.data.labels, recipe.data.side, recipe.data.canvas, recipe.data.channels) == ("all", 32, 48, 3)
+    assert (recipe.net.name, recipe.train.steps) == ("wrn-10-2", 800)
+    other = compose("folder", given={"data": {"path": str(photos), "side": 24}, "train": {"device": "cpu", "steps": 9}})
+    assert (other.data.side, other.train.steps, other.train.lr) == (24, 9, recipe.train.lr)
+    named = compose("folder", config="paper", given={"data": {"path": str(photos)}, "train": {"device": "cpu"}})
+    assert (named.net.name, named.train.steps, named.data.side) == ("wrn-28-2", 2**20, 32)
+
+
+def test_tiny_pictures_of_one_size_are_taken_as_they_are():
+    chosen = suited(Look(pictures=2000, classes=10, short_side=28, same_size=True, grey=True), on_gpu=False)
+    assert (chosen["data"]["side"], chosen["data"]["canvas"], chosen["data"]["channels"]) == (28, None, 1)
+
+
+def test_kept_or_streamed_with_any_number_of_workers_the_weights_are_the_same(photos, tmp_path):
+    fit(recipe_of(photos), tmp_path / "kept", quiet=True)
+    for workers in (0, 3):
+        data = {"resident": False, "workers": workers}
+        fit(recipe_of(photos, data=data), tmp_path / str(workers), quiet=True)
+        ours, theirs = weights(tmp_path / str(workers)), weights(tmp_path / "kept")
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("method", ["remixmatch", "mean-teacher", "flexmatch"])
+def test_other_methods_take_pictures_too(photos, tmp_path, method):
+    result = fit(recipe_of(photos, method, data={"resident": False}), tmp_path / "a", quiet=True)
+    assert result["steps"] == 6
+    assert result["error"]["last"] is not None
+
+
+def test_a_streamed_run_goes_on_where_it_was_stopped(photos, tmp_path):
+    fit(recipe_of(photos, data={"resident": False}), tmp_path / "whole", quiet=True)
+    shutil.copytree(tmp_path / "whole", tmp_path / "cut")
+    checkpoints(tmp_path / "cut/checkpoint")[-1].unlink()  # as if it had been killed after its third step
+    for name in ("result.json", "model.safetensors"):
+        (tmp_path / "cut" / name).unlink()
+    moved = tmp_path / "elsewhere"
+    moved.symlink_to(photos)  # the same pictures at another place
+    assert run(["train", str(moved), "--resume", "--out", str(tmp_path / "cut")]) == 0
+    ours, theirs = weights(tmp_path / "cut"), weights(tmp_path / "whole")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert str(moved) in (tmp_path / "cut/recipe.json").read_text()
+
+
+def test_the_command_line_takes_a_folder_and_uses_the_run(photos, tmp_path, capsys):
+    out = tmp_path / "run"
+    sets = [f"train.{name}={value}" for name, value in QUICK["train"].items() if name != "steps"]
+    words = [word for text in [*sets, "net.name=wrn-10-1"] for word in ("--set", text)]
+    assert run(["train", f"{photos}@4", "--steps", "6", "--out", str(out), *words]) == 0
+    said = capsys.readouterr()
+    assert "24 pictures to learn from, 12 with a label of 2 classes, 6 for the test" in said.err
+    assert "--set data.side=" in said.err
+    result = json.loads(said.out)
+    assert (result["labels"], result["dataset"]) == (4, "folder")
+    assert run(["evaluate", str(out)]) == 0
+    assert run(["predict", str(out), str(photos / "unlabeled"), "--out", str(tmp_path / "l.csv")]) == 0
+    assert len((tmp_path / "l.csv").read_text().splitlines()) == 13
+    assert run(["preview", str(photos), "--out", str(tmp_path / "sheet.png"), "--images", "2", "--k", "2"]) == 0
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.size[0] > 300
+    assert judge(out)["classes"] == ["disc", "square"]
+
+
+def test_without_a_test_the_error_is_not_measured(photos, tmp_path):
+    few = tmp_path / "few"
+    for kind in ("disc", "square"):
+        (few / kind).mkdir(parents=True)
+        for path in sorted((photos / "labeled" / kind).iterdir())[:3]:
+            (few / kind / path.name).write_bytes(path.read_bytes())
+    result = fit(recipe_of(few), tmp_path / "run", quiet=True)
+    assert result["error"] == {"last": None, "median20": None, "best": None}
+
+
+def test_labels_by_a_csv_file(photos, tmp_path):
+    table = tmp_path / "labels.csv"
+    names = sorted(path.relative_to(photos).as_posix() for path in photos.glob("unlabeled/*"))
+    table.write_text(
+        "path,label\n" + "".join(f"{name},{name.split('/')[1].split()[0]}\n" for name in names[:2] + names[-2:])
+    )
+    sets = [f"train.{name}={value}" for name, value in QUICK["train"].items()]
+    words = [word for text in [*sets, "net.name=wrn-10-1"] for word in ("--set", text)]
+    assert run(["train", str(photos), "--labels", str(table), "--out", str(tmp_path / "run"), *words]) == 0
+    assert json.loads((tmp_path / "run/result.json").read_text())["labels"] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["./nowhere"], "no such folder"),
+        (["."], "no picture has a label"),
+        (["PHOTOS@1"], "at least one a class"),
+        (["PHOTOS", "--labels", "none.csv"], "can't be read as CSV"),
+        (["PHOTOS", "--set", "data.side=4"], "at least 8"),
+        (["PHOTOS", "--set", "data.canvas=16"], "larger than data.side"),
+        (["PHOTOS", "--set", "data.scale=1"], "did you mean"),
+    ],
+)
+def test_mistakes_are_one_line(photos, tmp_path, monkeypatch, capsys, words, line):
+    monkeypatch.chdir(tmp_path)
+    words = [word.replace("PHOTOS", str(photos)) for word in words]
+    assert run(["train", *words, "--out", "run"]) in (1, 2)
+    said = capsys.readouterr().err.strip().splitlines()
+    assert line in said[-1]
+    assert said[-1].startswith("maxmatch: ")
+    assert not (tmp_path / "run").exists()
