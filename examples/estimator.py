@@ -8,7 +8,7 @@ import sys
 import tempfile
 
 from sklearn.datasets import load_digits
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import cross_val_score
 
 from maxmatch import LabeledKFold, MaxMatchClassifier
 
@@ -19,22 +19,21 @@ def main(steps: int = 200) -> None:
     y[50:1200] = -1  # the first fifty are labelled, the last 597 are for testing
     train, test = slice(1200), slice(1200, None)
 
-    classifier = MaxMatchClassifier(steps=steps, batch=16, random_state=1)
-    search = GridSearchCV(classifier, {"method": ["supervised", "maxmatch"]}, cv=LabeledKFold(2))
-    search.fit(digits.data[train], y[train])
-    for name, score in zip(search.cv_results_["param_method"], search.cv_results_["mean_test_score"], strict=True):
-        print(f"{name}: {100 - 100 * score:.1f} % error across the folds of 50 labels")
-
-    best = search.best_estimator_
-    print(f"{best.method} on new digits: error {100 - 100 * best.score(digits.data[test], digits.target[test]):.1f} %")
-    right = best.transduction_[50:] == digits.target[50:1200]
-    print(f"labels found for the unlabelled ones: {100 * right.mean():.1f} % right")
+    for method in ("supervised", "maxmatch"):
+        classifier = MaxMatchClassifier(method, steps=steps, batch=16, random_state=1)
+        classifier.fit(digits.data[train], y[train])
+        right = classifier.transduction_[50:] == digits.target[50:1200]
+        error = 100 - 100 * classifier.score(digits.data[test], digits.target[test])
+        print(f"{method}: error {error:.1f} % on new digits; {100 * right.mean():.1f} % of the missing labels found")
 
     with tempfile.TemporaryDirectory() as folder:
-        best.save(f"{folder}/digits.safetensors")
+        classifier.save(f"{folder}/digits.safetensors")
         again = MaxMatchClassifier.load(f"{folder}/digits.safetensors")
         print("predicted", *again.predict(digits.data[test][:10]))
         print("truth    ", *digits.target[test][:10])
+
+    scores = cross_val_score(classifier, digits.data[train], y[train], cv=LabeledKFold(2))
+    print("accuracy on the two halves of the labels, each unseen:", *scores.round(2))
 
 
 if __name__ == "__main__":

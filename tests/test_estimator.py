@@ -20,6 +20,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import maxmatch
 from maxmatch import LabeledKFold, MaxMatchClassifier
+from maxmatch.errors import Interrupted
 from maxmatch.estimator.labels import encode, is_unlabelled
 from maxmatch.estimator.pictures import learn_pictures
 from maxmatch.train.recipe import Recipe, read_values
@@ -165,6 +166,8 @@ def test_other_numbers_are_scaled_by_the_training_range(digits):
         ({"settings": {"train.lr": 1.0}}, "pictures", "the estimator has lr for it"),
         ({"settings": {"train.wieght_decay": 1.0}}, "pictures", "did you mean 'train.weight_decay'"),
         ({"settings": {"weight_decay": 1.0}}, "pictures", "write section.field"),
+        ({"settings": "train.lr=1"}, "pictures", "a dict such as"),
+        ({"image_shape": 8}, "rows", "with 1 or 3 channels"),
         ({"image_shape": (9, 9)}, "rows", "81 values, but a row of X has 64"),
         ({"image_shape": (9, 9)}, "pictures", "the pictures of X are"),
         ({"image_shape": (8,)}, "rows", "with 1 or 3 channels"),
@@ -216,6 +219,19 @@ def test_quiet_unless_told(digits, capfd):
     with pytest.warns(UserWarning, match="no unlabeled"):
         tiny().fit(digits[1], digits[3])
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_signal_ends_it_as_python_would(digits, monkeypatch):
+    """The loop catches signals to save a checkpoint; what comes out is no advice on a folder that is gone."""
+    for number, expected in ((2, KeyboardInterrupt), (15, SystemExit)):
+
+        def stopped(*_, number=number, **__):
+            raise Interrupted("nothing is lost: type maxmatch train --resume", number)
+
+        monkeypatch.setattr("maxmatch.estimator.classifier.fit", stopped)
+        with pytest.raises(expected) as caught:
+            tiny().fit(digits[1], digits[2])
+        assert "resume" not in str(caught.value)
 
 
 def test_the_seed_decides(digits):

@@ -31,7 +31,10 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
     for name, place in PLACES.items():
         if parameters[name] is not None:
             _put(given, place, plain_value(parameters[name]))
-    for place, value in (parameters["settings"] or {}).items():
+    settings = parameters["settings"] or {}
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"settings = {settings!r}: a dict such as {{'train.weight_decay': 0.001}} is wanted")
+    for place, value in settings.items():
         _put(given, _allowed(place), plain_value(value))
     small = max(pictures.shape[1:]) <= SMALL
     layers = overlay(_short(pictures, small), given, {"data": {"labels": "all"}, "train": {"seed": seed}})

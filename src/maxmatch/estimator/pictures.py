@@ -122,9 +122,9 @@ def _shape(given: Sequence[int] | None, channels: int) -> tuple[tuple[int, int, 
     """(C, H, W) of a given shape, and whether it had its channels last."""
     if given is None:
         return None, False
-    numbers = tuple(int(number) for number in given)
+    numbers = [int(number) for number in np.ravel(given)]
     if len(numbers) == 2:
-        return (channels, *numbers), False
+        return (channels, numbers[0], numbers[1]), False
     if len(numbers) == 3 and numbers[2] in (1, 3) and numbers[0] not in (1, 3):
         return (numbers[2], numbers[0], numbers[1]), True
     if len(numbers) == 3 and numbers[0] in (1, 3):
