@@ -22,6 +22,7 @@ import maxmatch
 from maxmatch import LabeledKFold, MaxMatchClassifier
 from maxmatch.errors import Interrupted
 from maxmatch.estimator.labels import encode, is_unlabelled
+from maxmatch.estimator.parameters import make_recipe
 from maxmatch.estimator.pictures import learn_pictures
 from maxmatch.train.recipe import Recipe, read_values
 
@@ -321,3 +322,22 @@ def test_score_leaves_out_what_has_no_label(digits):
     known, predicted = y != -1, trained.predict(pictures)
     assert trained.score(pictures, y) == accuracy_score(y[known], predicted[known])
     assert trained.score(pictures, y, weight) == accuracy_score(y[known], predicted[known], sample_weight=weight[known])
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "expected"),
+    [
+        (np.zeros((2, 8, 8), np.uint8), "images", ("wrn-10-1", "gentle", False, 0.125, 0.4, 32)),
+        (np.zeros((2, 3)), "rows", ("wrn-10-1", "gentle", False, 0.0, 0.4, 32)),
+        (np.zeros((2, 28, 28), np.uint8), "images", ("wrn-28-2", "gentle", False, 0.125, 0.03, 64)),
+        (["a.png"], "files", ("wrn-28-2", "fixmatch", True, 0.125, 0.03, 64)),
+    ],
+)
+def test_defaults_suit_the_pictures(data, kind, expected):
+    pictures = learn_pictures(data, kind, None)
+    recipe = make_recipe(MaxMatchClassifier().get_params(), pictures, seed=5)
+    augment, train = recipe.augment, recipe.train
+    found = (recipe.net.name, augment.policy, augment.flip, augment.shift, train.lr, train.batch)
+    assert found == expected
+    assert (train.steps, train.seed, train.ema_decay, recipe.data.labels) == (800, 5, "auto", "all")
+    assert make_recipe(MaxMatchClassifier("fixmatch").get_params(), pictures, 5).method.k == 1
