@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from maxmatch.data.datasets import Images, from_arrays, load_images
+    from maxmatch.estimator import LabeledKFold, MaxMatchClassifier
     from maxmatch.evaluate.classifier import Classifier, load
     from maxmatch.methods.fixmatch import FixMatch
     from maxmatch.methods.maxmatch import MaxMatch
@@ -25,7 +26,9 @@ _PLACES = {
     "Classifier": "evaluate.classifier",
     "FixMatch": "methods.fixmatch",
     "Images": "data.datasets",
+    "LabeledKFold": "estimator",
     "MaxMatch": "methods.maxmatch",
+    "MaxMatchClassifier": "estimator",
     "Recipe": "train.recipe",
     "Supervised": "methods.supervised",
     "compose": "train.recipes",
@@ -36,7 +39,7 @@ _PLACES = {
     "load_images": "data.datasets",
 }
 __all__ = [
-    "Classifier", "FixMatch", "Images", "MaxMatch", "Recipe", "Supervised",
+    "Classifier", "FixMatch", "Images", "LabeledKFold", "MaxMatch", "MaxMatchClassifier", "Recipe", "Supervised",
     "compose", "fit", "from_arrays", "judge", "load", "load_images",
 ]  # fmt: skip
 

@@ -35,9 +35,10 @@ class ModelInfo:
     net: Mapping[str, Any]  # the arguments of make_net: name, dropout, momentum
 
 
-def save_model(path: Path, net: nn.Module, info: ModelInfo) -> None:
-    """Write the weights of `net` and how to rebuild it."""
+def save_model(path: Path, net: nn.Module, info: ModelInfo, beside: Mapping[str, str] | None = None) -> None:
+    """Write the weights of `net` and how to rebuild it; `beside` is metadata of the caller's own."""
     metadata = {
+        **(beside or {}),
         "format_version": json.dumps(FORMAT_VERSION),
         "classes": json.dumps(info.classes),
         "preprocessing": json.dumps(asdict(info.preprocessing)),

@@ -48,12 +48,13 @@ def fit(
     log: Sequence[str] = (),
     quiet: bool = False,
     started: float | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Train by a recipe into the folder `out` and return what result.json holds.
 
     `data` stands in for a data set by name. `resume` goes on from the newest checkpoint of a run begun with the same
     recipe; `force` replaces a run that is there; `log` names loggers beside metrics.jsonl (`tensorboard`). `started`
-    is when the clock of seconds_total began.
+    is when the clock of seconds_total began. `warn` takes the warnings, which else go to standard error.
     """
     started = time.time() if started is None else started
     loggers = {name: find_logger(name) for name in log}
@@ -70,7 +71,7 @@ def fit(
     with torch.random.fork_rng(), torch_settings(recipe), one_line_errors(recipe, folder):
         training = go_on(recipe, folder, data, quiet) if resume else begin(recipe, folder, data, force, quiet)
         with alone_in(folder):
-            return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()])
+            return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()], warn)
 
 
 def begin(

@@ -7,7 +7,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -96,10 +96,12 @@ class Training:
             self.progress = found
             _set_generator(self.device, tensors[f"generator.{self.device.type}"])
 
-    def run(self, started: float, loggers: Sequence[Logger] = ()) -> dict[str, Any]:
+    def run(
+        self, started: float, loggers: Sequence[Logger] = (), warn: Callable[[str], None] | None = None
+    ) -> dict[str, Any]:
         """Do the steps that are left, and return what result.json holds; `started` is when the run's clock began."""
         for warning in [*self.notes, *self.images.notes, *warnings_of(self.recipe, self.images, self.split)]:
-            self.screen.say(f"warning: {warning}")
+            warn(warning) if warn else self.screen.say(f"warning: {warning}")
         metrics = Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers)
         started -= self.progress.seconds_total  # as if the run had never been stopped
         feed = self.step.batches.feed

@@ -1,0 +1,75 @@
+"""From the parameters of the estimator to the recipe of a run, with defaults that suit the size of the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from maxmatch.estimator.pictures import Pictures
+from maxmatch.settings import plain
+from maxmatch.train.recipe import Recipe
+from maxmatch.train.recipes import Values, compose, overlay
+
+SMALL = 16  # pixels a side, up to which the recipe for digits is the base; above, the paper's
+PLACES = {
+    "k": "method.k", "over": "method.over", "net": "net.name", "policy": "augment.policy", "flip": "augment.flip",
+    "steps": "train.steps", "batch": "train.batch", "ratio": "train.ratio", "lr": "train.lr", "device": "train.device",
+}  # fmt: skip
+ELSEWHERE = {
+    "method.name": "method",
+    "train.seed": "random_state",
+    "data.name": "X",
+    "data.labels": "y",
+}
+
+
+def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) -> Recipe:
+    """The recipe that the estimator's parameters mean for such pictures; None keeps the recipe's own."""
+    given: Values = {}
+    for name, place in PLACES.items():
+        if parameters[name] is not None:
+            _put(given, place, plain_value(parameters[name]))
+    settings = parameters["settings"] or {}
+    if not isinstance(settings, Mapping):
+        raise ValueError(f"settings = {settings!r}: a dict such as {{'train.weight_decay': 0.001}} is wanted")
+    for place, value in settings.items():
+        _put(given, _allowed(place), plain_value(value))
+    small = max(pictures.shape[1:]) <= SMALL
+    layers = overlay(_short(pictures, small), given, {"data": {"labels": "all"}, "train": {"seed": seed}})
+    return compose("arrays", parameters["method"], "digits" if small else "paper", layers)
+
+
+def plain_value(value: Any) -> Any:
+    """A parameter as JSON knows it: numbers of numpy, as a parameter grid may hold them, become Python's."""
+    return plain(value.item() if isinstance(value, np.generic) else value)
+
+
+def _short(pictures: Pictures, small: bool) -> Values:
+    """What a short run on such pictures wants beside its named recipe.
+
+    Grey pictures are characters as often as not, so they are never flipped. A row that does not fill its grid is no
+    picture: its places mean something, so nothing is shifted. A checkpoint at the end is enough.
+    """
+    colour = pictures.shape[0] == 3 and not small
+    augment: dict[str, Any] = {} if colour else {"policy": "gentle", "flip": False}
+    if pictures.padded:
+        augment["shift"] = 0.0
+    train = {"schedule": "cosine", "ema_decay": "auto", "log_every": 20, "checkpoint_every": 2**30}
+    return {"augment": augment, "net": {"batchnorm_momentum": "auto"}, "train": train}
+
+
+def _put(values: Values, place: str, value: Any) -> None:
+    section, _, field = place.partition(".")
+    values.setdefault(section, {})[field] = value
+
+
+def _allowed(place: str) -> str:
+    """A key of `settings`, unless the estimator has a parameter for it."""
+    taken = {where: name for name, where in PLACES.items()} | ELSEWHERE
+    if place in taken:
+        raise ValueError(f"settings[{place!r}]: the estimator has {taken[place]} for it; give that instead")
+    if str(place).count(".") != 1:
+        raise ValueError(f"settings[{place!r}]: write section.field, for example 'train.weight_decay'")
+    return str(place)

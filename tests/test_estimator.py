@@ -1,0 +1,343 @@
+"""The estimator keeps scikit-learn's contract, gives what `maxmatch.fit` gives, and takes every form of picture alike."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors import safe_open
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.metrics import accuracy_score
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MinMaxScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import maxmatch
+from maxmatch import LabeledKFold, MaxMatchClassifier
+from maxmatch.errors import Interrupted
+from maxmatch.estimator.labels import encode, is_unlabelled
+from maxmatch.estimator.parameters import make_recipe
+from maxmatch.estimator.pictures import learn_pictures
+from maxmatch.train.recipe import Recipe, read_values
+
+EXCEPTIONS = {
+    "check_classifiers_classes": "it fits the labels -1 and 1, but -1 is unlabelled; scikit-learn spares its own "
+    "semi-supervised classifiers this by their names. test_labels_are_strings checks the rest of it",
+}
+
+
+def tiny(**changes):
+    values = {"steps": 3, "batch": 8, "ratio": 1, "k": 2, "lr": 0.1, "device": "cpu", "random_state": 0}
+    return MaxMatchClassifier(**{**values, **changes})
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """The first 200 digits as float rows 0..16, uint8 pictures, labels of which 60 are shown, and all labels."""
+    found = load_digits()
+    rows, truth = found.data[:200], found.target[:200]
+    pictures = np.rint(rows.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+    return rows, pictures, np.where(np.arange(200) < 60, truth, -1), truth
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::RuntimeWarning")
+def test_scikit_learn_finds_no_fault_but_the_named_one():
+    assert len(EXCEPTIONS) <= 5
+    found = check_estimator(tiny(steps=16, batch=16), expected_failed_checks=EXCEPTIONS, on_fail=None, on_skip=None)
+    assert {r["check_name"]: r["exception"] for r in found if r["status"] == "failed"} == {}
+    assert {r["check_name"] for r in found if r["status"] == "xfail"} == set(EXCEPTIONS)
+    assert len([r for r in found if r["status"] == "passed"]) >= 50
+
+
+@pytest.mark.parametrize("kind", ["U", "O", "list"])
+def test_labels_are_strings(digits, kind):
+    names = np.array(["", "one", "eleven"])[np.arange(30) % 3]
+    y = {"U": names, "O": names.astype(object), "list": [name or None for name in names]}[kind]
+    trained = tiny().fit(digits[1][:30], y)
+    assert trained.classes_.tolist() == np.unique(names[names != ""]).tolist() == ["eleven", "one"]
+    assert set(trained.predict(digits[1])) <= {"eleven", "one"}
+    given = names != ""
+    assert (trained.transduction_[given] == names[given]).all()
+    assert (trained.transduction_[~given] == trained.predict(digits[1][:30][~given])).all()
+    assert trained.score(digits[1][:30], y) == accuracy_score(names[given], trained.predict(digits[1][:30])[given])
+
+
+def test_every_mark_of_no_label_is_known():
+    codes, classes = encode([3, -1, 1, 3])
+    assert (codes.tolist(), classes.tolist()) == ([1, -1, 0, 1], [1, 3])
+    assert encode([3.0, np.nan, -1.0, 1.0])[0].tolist() == [1, -1, -1, 0]
+    assert encode(["b", -1, None, "", float("nan"), "a"])[0].tolist() == [1, -1, -1, -1, -1, 0]
+    assert encode(np.array([2, None, 0], object))[1].dtype.kind == "i"
+    assert encode(torch.tensor([1, 0, -1]))[0].tolist() == [1, 0, -1]
+    assert encode(np.array([True, False]))[0].tolist() == [1, 0]
+    assert is_unlabelled(np.array([-9, -1]), -9).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("y", "line"),
+    [
+        ([-1, -1, -1, -1], "none of 4 rows has a label"),
+        ([5, 5, -1, -1], "one class alone"),
+        (["a", 1, "b", None], "all as strings or all as numbers"),
+        ([0.5, 1.25, 2.5, -1], "continuous"),
+        ([0, 1], "inconsistent numbers of samples"),
+        (None, "the target y is None"),
+    ],
+)
+def test_labels_that_make_no_sense_are_refused(y, line):
+    with pytest.raises(ValueError, match=line):
+        tiny().fit(np.zeros((4, 8, 8), np.uint8), y)
+
+
+def test_it_is_the_run_that_maxmatch_fit_makes(digits, tmp_path):
+    """The recipe it leaves behind, trained without it on the same pictures, gives the same weights."""
+    _, pictures, y, _ = digits
+    trained = tiny(out=tmp_path / "a", settings={"train.weight_decay": 0.01, "method.threshold": 0.5}).fit(pictures, y)
+    recipe = Recipe.from_dict(read_values(tmp_path / "a" / "recipe.json"))
+    assert (recipe.train.weight_decay, recipe.method.threshold, recipe.method.k) == (0.01, 0.5, 2)
+    maxmatch.fit(recipe, tmp_path / "b", maxmatch.from_arrays(pictures, y), quiet=True)
+    expected = maxmatch.load(tmp_path / "b").predict_proba(pictures)
+    np.testing.assert_allclose(trained.predict_proba(pictures), expected, atol=1e-6)
+    assert (trained.predict(pictures) == expected.argmax(-1)).all()
+    with pytest.raises(ValueError, match="holds a run already"):
+        trained.fit(pictures, y)
+
+
+def test_one_picture_in_every_form_is_the_same(digits, tmp_path):
+    _, pictures, y, _ = digits
+    pictures, y = pictures[:40], y[:40].copy()
+    y[30:] = -1
+    paths = [tmp_path / f"{number:02}.png" for number in range(40)]
+    for path, picture in zip(paths, pictures, strict=True):
+        Image.fromarray(picture).save(path)
+    forms = {
+        "N H W": (pictures, None),
+        "N H W C": (pictures[..., None], None),
+        "tensor N C H W": (torch.from_numpy(pictures)[:, None], None),
+        "list of arrays": (list(pictures), None),
+        "list of tensors": (list(torch.from_numpy(pictures)), None),
+        "rows": (pictures.reshape(40, 64), None),
+        "rows of a shape": (pictures.reshape(40, 64), (8, 8)),
+        "files": (paths, (1, 8, 8)),
+        "strings": (np.array([str(path) for path in paths]), (8, 8, 1)),
+    }
+    expected = tiny().fit(pictures, y).predict_proba(pictures)
+    for name, (form, shape) in forms.items():
+        found = tiny(image_shape=shape).fit(form, y)
+        assert np.array_equal(found.predict_proba(form), expected), name
+    assert np.array_equal(tiny().fit(pictures, y).predict_proba(paths), expected)
+
+
+def test_colour_channels_may_come_first_or_last():
+    x = np.random.default_rng(0).integers(0, 256, (20, 8, 10, 3), np.uint8)
+    y = np.arange(20) % 2
+    y[::5] = -1
+    expected = tiny().fit(x, y).predict_proba(x)
+    for form, shape in [
+        (torch.from_numpy(x).permute(0, 3, 1, 2), None),
+        (x.reshape(20, -1), (8, 10, 3)),
+        (x.transpose(0, 3, 1, 2).reshape(20, -1), (3, 8, 10)),
+    ]:
+        assert np.array_equal(tiny(image_shape=shape).fit(form, y).predict_proba(form), expected)
+
+
+def test_other_numbers_are_scaled_by_the_training_range(digits):
+    rows, pictures, y, _ = digits
+    assert np.array_equal(learn_pictures(rows, "rows", None).pixels(rows)[:, 0].numpy(), pictures)
+    learned = learn_pictures(np.array([[-1.0, 0.0, 3.0]]), "rows", None)
+    made = learned.pixels(np.array([[-2.0, 1.0, 9.0]]))
+    assert made.shape == (1, 1, 8, 8)
+    assert made.flatten().tolist() == [0, round(255 / 2), 255] + [0] * 61
+    from_floats, from_bytes = tiny().fit(rows, y), tiny().fit(pictures, y)
+    assert np.array_equal(from_floats.predict_proba(rows), from_bytes.predict_proba(pictures))
+    assert tiny().fit(np.zeros((4, 3)), [0, 1, 0, -1]).predict(np.zeros((1, 3))).shape == (1,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "x", "line"),
+    [
+        ({"method": "maxmach"}, "pictures", "did you mean 'maxmatch'"),
+        ({"steps": 0}, "pictures", "train.steps = 0"),
+        ({"settings": {"train.lr": 1.0}}, "pictures", "the estimator has lr for it"),
+        ({"settings": {"train.wieght_decay": 1.0}}, "pictures", "did you mean 'train.weight_decay'"),
+        ({"settings": {"weight_decay": 1.0}}, "pictures", "write section.field"),
+        ({"settings": "train.lr=1"}, "pictures", "a dict such as"),
+        ({"image_shape": 8}, "rows", "with 1 or 3 channels"),
+        ({"image_shape": (9, 9)}, "rows", "81 values, but a row of X has 64"),
+        ({"image_shape": (9, 9)}, "pictures", "the pictures of X are"),
+        ({"image_shape": (8,)}, "rows", "with 1 or 3 channels"),
+        ({"device": "tpu"}, "pictures", "train.device = tpu"),
+        ({}, "a path", "give a list of paths"),
+        ({}, "no floats", "NaN"),
+    ],
+)
+def test_a_mistake_is_one_line(digits, changes, x, line):
+    forms = {"rows": digits[0], "pictures": digits[1], "a path": "a.png", "no floats": np.full((200, 8, 8), np.nan)}
+    with pytest.raises(ValueError, match=line) as caught:
+        tiny(**changes).fit(forms[x], digits[2])
+    assert x == "no floats" or "\n" not in str(caught.value)
+
+
+def test_what_was_not_trained_on_is_refused(digits):
+    rows, pictures, y, _ = digits
+    on_rows, on_pictures = tiny().fit(rows, y), tiny().fit(pictures, y)
+    for trained, x, line in [
+        (on_pictures, rows, "the fit was on images"),
+        (on_pictures, pictures[:, :, None].repeat(2, 2).reshape(200, 8, 16), "pictures of"),
+        (on_rows, pictures, "dim 3"),
+        (on_rows, ["a.png"], "the fit was on rows"),
+        (on_rows, rows[:, :9], "expecting 64 features"),
+    ]:
+        with pytest.raises(ValueError, match=line):
+            trained.predict(x)
+    with pytest.raises(ValueError, match="nothing to score"):
+        on_rows.score(rows, np.full(200, -1))
+    assert on_rows.fit(pictures, y).predict(pictures).shape == (200,)
+    assert not hasattr(on_rows, "n_features_in_")
+
+
+def test_it_warns_where_scikit_learn_would(digits):
+    _, pictures, y, truth = digits
+    with pytest.warns(UserWarning, match="y contains no unlabeled samples") as found:
+        tiny().fit(pictures, truth)
+    assert len(found) == 1
+    assert found[0].filename == __file__
+    with pytest.warns(UserWarning, match="the worst of one view"):
+        tiny(k=1).fit(pictures, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tiny().fit(pictures, y)
+
+
+def test_quiet_unless_told(digits, capfd):
+    tiny().fit(digits[1], digits[2])
+    with pytest.warns(UserWarning, match="no unlabeled"):
+        tiny().fit(digits[1], digits[3])
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_signal_ends_it_as_python_would(digits, monkeypatch):
+    """The loop catches signals to save a checkpoint; what comes out is no advice on a folder that is gone."""
+    for number, expected in ((2, KeyboardInterrupt), (15, SystemExit)):
+
+        def stopped(*_, number=number, **__):
+            raise Interrupted("nothing is lost: type maxmatch train --resume", number)
+
+        monkeypatch.setattr("maxmatch.estimator.classifier.fit", stopped)
+        with pytest.raises(expected) as caught:
+            tiny().fit(digits[1], digits[2])
+        assert "resume" not in str(caught.value)
+
+
+def test_the_seed_decides(digits):
+    def chances(random_state):
+        return tiny(random_state=random_state).fit(digits[1], digits[2]).predict_proba(digits[1])
+
+    assert np.array_equal(chances(3), chances(3))
+    assert np.array_equal(chances(3), chances(np.random.RandomState(3)))
+    assert not np.array_equal(chances(3), chances(4))
+    state = np.random.RandomState(3)
+    assert not np.array_equal(chances(state), chances(state))
+
+
+def test_saved_and_loaded_it_is_the_same(digits, tmp_path):
+    rows, _, y, _ = digits
+    names = np.array(["zero", "one", "two", *"3456789"])[y].astype(object)
+    names[y == -1] = None
+    settings = {"train.weight_decay": 0.01}
+    trained = tiny(image_shape=(8, 8), settings=settings, steps=np.int64(3), out=tmp_path / "run").fit(rows, names)
+    trained.save(tmp_path / "saved.safetensors")
+    found = MaxMatchClassifier.load(tmp_path / "saved.safetensors")
+    assert found.get_params() == {**trained.get_params(), "out": str(tmp_path / "run")}
+    assert np.array_equal(found.predict_proba(rows), trained.predict_proba(rows))
+    for name in ("classes_", "transduction_"):
+        assert getattr(found, name).tolist() == getattr(trained, name).tolist()
+    assert (found.pictures_, found.n_features_in_, found.result_) == (
+        trained.pictures_, trained.n_features_in_, trained.result_,
+    )  # fmt: skip
+    with safe_open(tmp_path / "saved.safetensors", "pt") as file:
+        assert set(file.keys()) == set(trained.classifier_.net.state_dict())
+    found.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").stat().st_size == (tmp_path / "saved.safetensors").stat().st_size
+    with pytest.raises(ValueError, match="holds a net but no estimator"):
+        MaxMatchClassifier.load(tmp_path / "run" / "model.safetensors")
+    with pytest.raises(ValueError, match="missing"):
+        MaxMatchClassifier.load(tmp_path / "nothing.safetensors")
+
+
+def test_pickled_and_cloned(digits):
+    trained = tiny().fit(digits[1], digits[2])
+    again = pickle.loads(pickle.dumps(trained))
+    assert np.array_equal(again.predict_proba(digits[1]), trained.predict_proba(digits[1]))
+    assert clone(trained).get_params() == trained.get_params()
+    assert not hasattr(clone(trained), "classes_")
+    assert "lr=0.1" in repr(trained)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_folds_are_those_of_the_labelled_rows_alone(shuffle):
+    y = np.array([0, -1, 1, 0, -1, 1, 2, 2, -1, 0, 1, 2])
+    state = 7 if shuffle else None
+    labelled = np.flatnonzero(y >= 0)
+    oracle = StratifiedKFold(3, shuffle=shuffle, random_state=state)
+    folds = LabeledKFold(3, shuffle=shuffle, random_state=state)
+    assert folds.get_n_splits() == 3
+    found = list(folds.split(None, y))
+    for (train, test), (train_, test_) in zip(found, oracle.split(labelled, y[labelled]), strict=True):
+        assert test.tolist() == labelled[test_].tolist()
+        assert train.tolist() == sorted([*labelled[train_], 1, 4, 8])
+    words = np.array(["a", "b", "c", ""])[y].tolist()
+    assert [test.tolist() for _, test in folds.split(None, words)] == [test.tolist() for _, test in found]
+    other = LabeledKFold(3, shuffle=shuffle, random_state=state, unlabelled=9).split(None, np.where(y < 0, 9, y))
+    assert [test.tolist() for _, test in other] == [test.tolist() for _, test in found]
+    with pytest.raises(ValueError, match="10 folds but 9 labelled rows"):
+        next(LabeledKFold(10).split(None, y))
+    with pytest.raises(ValueError, match="needs y"):
+        next(folds.split(y))
+
+
+def test_grid_search_and_pipeline(digits):
+    rows, pictures, y, truth = digits
+    pipeline = make_pipeline(MinMaxScaler(), tiny(steps=20, batch=16))
+    search = GridSearchCV(pipeline, {"maxmatchclassifier__lr": [0.1, 1e-9]}, cv=LabeledKFold(2), error_score="raise")
+    search.fit(rows, y)
+    assert search.best_params_ == {"maxmatchclassifier__lr": 0.1}
+    best = search.best_estimator_[-1]
+    assert accuracy_score(truth[y == -1], best.transduction_[y == -1]) > 0.3  # of ten classes
+    scores = cross_val_score(tiny(), pictures, y, cv=LabeledKFold(2))
+    assert ((scores > 0) & (scores < 1)).all()  # on labelled pictures alone
+    assert (scores * 30 == np.round(scores * 30)).all()
+
+
+def test_score_leaves_out_what_has_no_label(digits):
+    _, pictures, y, _ = digits
+    trained = tiny(steps=10).fit(pictures, y)
+    weight = np.linspace(1, 2, 200)
+    known, predicted = y != -1, trained.predict(pictures)
+    assert trained.score(pictures, y) == accuracy_score(y[known], predicted[known])
+    assert trained.score(pictures, y, weight) == accuracy_score(y[known], predicted[known], sample_weight=weight[known])
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "expected"),
+    [
+        (np.zeros((2, 8, 8), np.uint8), "images", ("wrn-10-1", "gentle", False, 0.125, 0.4, 32)),
+        (np.zeros((2, 3)), "rows", ("wrn-10-1", "gentle", False, 0.0, 0.4, 32)),
+        (np.zeros((2, 28, 28), np.uint8), "images", ("wrn-28-2", "gentle", False, 0.125, 0.03, 64)),
+        (["a.png"], "files", ("wrn-28-2", "fixmatch", True, 0.125, 0.03, 64)),
+    ],
+)
+def test_defaults_suit_the_pictures(data, kind, expected):
+    pictures = learn_pictures(data, kind, None)
+    recipe = make_recipe(MaxMatchClassifier().get_params(), pictures, seed=5)
+    augment, train = recipe.augment, recipe.train
+    found = (recipe.net.name, augment.policy, augment.flip, augment.shift, train.lr, train.batch)
+    assert found == expected
+    assert (train.steps, train.seed, train.ema_decay, recipe.data.labels) == (800, 5, "auto", "all")
+    assert make_recipe(MaxMatchClassifier("fixmatch").get_params(), pictures, 5).method.k == 1
