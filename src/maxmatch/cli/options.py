@@ -22,7 +22,7 @@ def complete(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
 
 Data = Annotated[
     str | None,
-    typer.Argument(help="A data set and its number of labels: digits@20, digits@10%.", show_default=False),
+    typer.Argument(help="A data set and its number of labels: cifar10@250, digits@10%.", show_default=False),
 ]
 MethodName = Annotated[
     str | None,
@@ -59,6 +59,14 @@ Device = Annotated[
         autocompletion=complete(lambda: ["auto", "cpu", "cuda", "mps"]),
     ),
 ]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        help="Who is labelled: balanced, proportional, or as google, usb or paper did it.",
+        autocompletion=complete(lambda: ["balanced", "proportional", "google", "usb", "paper"]),
+    ),
+]
 Config = Annotated[
     str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")
 ]
@@ -70,7 +78,7 @@ Sets = Annotated[
 FLAGS = {
     "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
     "steps": ("train", "steps"), "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
-    "init": ("train", "init"),
+    "init": ("train", "init"), "protocol": ("data", "protocol"),
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from maxmatch.cli.app import app
-from maxmatch.cli.options import Config, Data, Device, K, MethodName, Over, Sets, Strategy, given
+from maxmatch.cli.options import Config, Data, Device, K, MethodName, Over, Protocol, Sets, Strategy, given
 from maxmatch.errors import UsageError
 
 
@@ -44,6 +44,7 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed", help="Random seed of weights, order and views.")] = None,
     fold: Annotated[int | None, typer.Option("--fold", help="Which labelled set. Default: the seed.")] = None,
     device: Device = None,
+    protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA@N-METHOD-SEED.")] = None,
     init: Annotated[str | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
     log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
@@ -55,7 +56,7 @@ def train(
     """Train a classifier: maxmatch train digits@40 --method maxmatch --k 3 --out runs/a"""
     started = _process_start()
     typed = given(data, sets, method=method, k=k, over=over, strategy=strategy,
-                  steps=steps, seed=seed, fold=fold, device=device, init=init)  # fmt: skip
+                  steps=steps, seed=seed, fold=fold, protocol=protocol, device=device, init=init)  # fmt: skip
     from maxmatch.methods import method_name
     from maxmatch.train.fit import finished_result, fit
     from maxmatch.train.recipes import compose
@@ -101,7 +102,8 @@ def preview(
     from maxmatch.train.recipes import compose
 
     recipe = compose(config=config, given=given(data, sets))
-    sheet = draw_sheet(load_images(recipe.data.name).x, make_views(recipe.augment), k, images, seed)
+    pool = load_images(recipe.data.name, recipe.data.protocol).x
+    sheet = draw_sheet(pool, make_views(recipe.augment), k, images, seed)
     try:
         sheet.save(out)
     except ValueError:

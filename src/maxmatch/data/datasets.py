@@ -5,18 +5,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from maxmatch.errors import UsageError, unknown
+from maxmatch.data import store
+from maxmatch.data.sources import SOURCES
+from maxmatch.data.split import Protocol, name_of_pool
+from maxmatch.errors import UsageError, UserError, unknown
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """A pool of training images (N, C, H, W) uint8 with labels (N,), -1 where unknown, and perhaps a test set."""
+    """A pool of training images (N, C, H, W) uint8 with labels (N,), -1 where unknown, and perhaps a test set.
+
+    `folds` (F, n) are labelled sets that the data set itself names; `digest` is sha256() where it is known already.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -24,6 +31,8 @@ class Images:
     y: Tensor
     test_x: Tensor | None = None
     test_y: Tensor | None = None
+    folds: Tensor | None = None
+    digest: str | None = None
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -33,21 +42,23 @@ class Images:
 
     def sha256(self) -> str:
         """The digest of the training pixels and labels, by which a saved split knows its data."""
+        if self.digest is not None:
+            return self.digest
         digest = hashlib.sha256()
         for tensor in (self.x, self.y):
             digest.update(tensor.contiguous().numpy().tobytes())
         return digest.hexdigest()
 
 
-def load_images(name: str) -> Images:
-    """A data set by its name.
+def load_images(name: str, protocol: Protocol = "balanced") -> Images:
+    """A data set by its name, with the images that the protocol trains on; one that is not kept yet is fetched first.
 
     >>> load_images("digits").shape
     (1, 8, 8)
     """
     if name not in LOADERS:
         raise UsageError(unknown("data set", name, LOADERS))
-    return LOADERS[name]()
+    return LOADERS[name_of_pool(name, protocol)]()
 
 
 def from_arrays(
@@ -131,4 +142,25 @@ def _digits() -> Images:
     return from_arrays(pixels[~test], labels[~test], pixels[test], labels[test], classes=classes, name="digits")
 
 
-LOADERS: dict[str, Callable[[], Images]] = {"digits": _digits}
+def _kept(name: str) -> Images:
+    """A data set of the store, memory-mapped."""
+    from maxmatch.data.fetch import fetch
+
+    fetch(name)
+    arrays, kept = store.load(name)
+    return Images(name, SOURCES[name].classes, **arrays, digest=kept.train_sha256)
+
+
+def _imagenet() -> Images:
+    place = store.root() / "imagenet"
+    raise UserError(
+        f"imagenet is not fetched by itself: put its pictures into {place}/train/CLASS and {place}/val/CLASS; "
+        "training on them is not there yet"
+    )
+
+
+LOADERS: dict[str, Callable[[], Images]] = {
+    "digits": _digits,
+    "imagenet": _imagenet,
+    **{name: partial(_kept, name) for name in SOURCES},
+}

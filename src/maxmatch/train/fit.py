@@ -21,7 +21,7 @@ import torch
 
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images, load_images
-from maxmatch.data.split import Split, load_split, make_split
+from maxmatch.data.split import Split, load_split, make_split, official_split, share_split, shares_follow
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, find_device
@@ -76,7 +76,7 @@ def begin(
     """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
     if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
-    images = load_images(recipe.data.name) if data is None else data
+    images = load_images(recipe.data.name, recipe.data.protocol) if data is None else data
     split = _draw_split(recipe, images)
     training = _build(recipe, folder, images, split, quiet)
     _claim(folder, force)
@@ -92,7 +92,7 @@ def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool 
         raise UsageError(
             f"{folder} was trained on data of your own: go on in Python, maxmatch.fit(..., data=..., resume=True)"
         )
-    images = load_images(recipe.data.name) if data is None else data
+    images = load_images(recipe.data.name, recipe.data.protocol) if data is None else data
     digest = images.sha256()
     begun = (folder / "split.json").exists()
     split = load_split(folder / "split.json", digest) if begun else _draw_split(recipe, images)
@@ -110,8 +110,15 @@ def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool 
 
 def _draw_split(recipe: Recipe, images: Images) -> Split:
     assert isinstance(recipe.train.fold, int)
-    labels = count_labels(recipe.data.labels, images)
-    return make_split(images.y, labels, recipe.train.fold, recipe.data.protocol, recipe.data.exclude_labelled)
+    data, fold = recipe.data, recipe.train.fold
+    named = data.protocol in ("google", "usb", "paper")
+    if named and isinstance(data.labels, str) and data.labels.endswith("%"):
+        return share_split(images.y, float(data.labels.rstrip("%")), fold, data.exclude_labelled)
+    labels = count_labels(data.labels, images)
+    official = images.folds is not None and images.folds.shape[1] == labels and data.protocol in ("google", "paper")
+    if official and images.folds is not None:
+        return official_split(images.y, images.folds, fold, data.exclude_labelled)
+    return make_split(images.y, labels, fold, shares_follow(data.name, data.protocol), data.exclude_labelled)
 
 
 def _build(recipe: Recipe, folder: Path, images: Images, split: Split, quiet: bool) -> Training:

@@ -27,7 +27,7 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
     classifier = load_classifier(folder, device)
     if data is None and recipe.data.name not in DATASETS:
         raise UserError(f"{folder} was trained on data of your own: in Python, maxmatch.judge(folder, data=...)")
-    images = load_images(recipe.data.name) if data is None else data
+    images = load_images(recipe.data.name, recipe.data.protocol) if data is None else data
     load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
     if images.test_x is None or images.test_y is None:
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured")

@@ -50,7 +50,7 @@ def _is_share(text: str) -> bool:
 class DataSettings:
     name: str = "digits"
     labels: Annotated[int | str, parse_labels] = 20
-    protocol: Protocol = "balanced"
+    protocol: Protocol = "balanced"  # or proportional, google, usb, paper: data/split.py says what each means
     exclude_labelled: bool = False  # True: the unlabelled pool leaves the labelled images out
 
 
