@@ -57,22 +57,21 @@ def data(
 
 def _list(names: list[str]) -> None:
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Table
 
     from maxmatch.data import store
     from maxmatch.data.download import size_text
     from maxmatch.data.sources import SOURCES
 
-    table = Table("data set", "training", "test", "shape", "classes", "size", Column("where", overflow="fold"))
+    table = Table("data set", "training", "test", "size", "where")
     for name in names:
         if name not in SOURCES:
             _add_unkept(table, name)
             continue
         source, path = SOURCES[name], store.kept_at(name)
         size = size_text(path.stat().st_size) if path.exists() else "-"
-        where = str(path) if path.exists() else "not here"
-        counts = (f"{source.train:,}", f"{source.test:,}", "x".join(map(str, source.shape)), str(len(source.classes)))
-        table.add_row(name, *counts, size, where)
+        where = path.name if path.exists() else "not here"
+        table.add_row(name, f"{source.train:,}", f"{source.test:,}", size, where)
     console = Console()
     console.print(table)
     console.print(f"folder: {store.root()}", soft_wrap=True, highlight=False)
@@ -83,11 +82,11 @@ def _add_unkept(table: Table, name: str) -> None:
     from maxmatch.data import store
 
     if name == "digits":
-        table.add_row(name, "1,195", "602", "1x8x8", "10", "-", "in scikit-learn")
+        table.add_row(name, "1,195", "602", "-", "in scikit-learn")
         return
     place = store.root() / name
-    where = str(place) if (place / "train").is_dir() else "not here"
-    table.add_row(name, "1,281,167", "50,000", "any", "1000", "-", where)
+    where = f"{name}/train" if (place / "train").is_dir() else "not here"
+    table.add_row(name, "1,281,167", "50,000", "-", where)
 
 
 def _verify(name: str | None) -> None:
