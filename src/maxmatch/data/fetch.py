@@ -85,7 +85,10 @@ def _gather(name: str, source: Source, way: Way) -> Path | None:
                     f"{own}: its checksum is not {file.checksum}, so it is refused; replace it, or delete it"
                 )
             path.unlink(missing_ok=True)
-            path.symlink_to(own.resolve())
+            try:
+                path.symlink_to(own.resolve())
+            except OSError:  # not every system lets a user make links
+                shutil.copyfile(own, path)
         elif not (path.exists() and matches(path, file.checksum)):
             _download(name, file, path)
     return folder

@@ -13,8 +13,9 @@ Three more names stand for what public code did, where it differs:
 | labels in percent | that share of each class | the same | the same |
 | all else | balanced | balanced | balanced |
 
-Fold n of STL-10 is line n, from 0, of its list; Google's five are 1 to 5. Flips are set by the recipe of the data set.
-What is not in the table is no difference between them: the pool holds the labelled images in all three, ImageNet's not.
+With the extra images of SVHN the labelled ones are drawn from all 604,388. Fold n of STL-10 is line n, from 0, of its
+list; Google's five are 1 to 5; what USB does there we have not read, so balanced is our choice. The recipe of the data
+set sets the flips. In all three the pool holds the labelled images; ImageNet's does not.
 """
 
 from __future__ import annotations
