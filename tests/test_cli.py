@@ -62,7 +62,7 @@ def test_version_and_help(capsys):
     assert call(capsys, "--version") == (0, f"maxmatch {maxmatch.__version__}\n", "")
     code, out, _ = call(capsys, "--help")
     assert code == 0
-    for name in ("demo", "train", "preview", "evaluate", "predict", "methods"):
+    for name in ("demo", "train", "preview", "evaluate", "predict", "data", "methods"):
         assert name in out
     code, out, _ = call(capsys, "train", "--help")
     assert code == 0
@@ -75,6 +75,7 @@ def test_version_and_help(capsys):
         "steps",
         "seed",
         "fold",
+        "protocol",
         "device",
         "out",
         "init",
@@ -97,6 +98,7 @@ def test_help_imports_no_torch_and_training_none_of_the_heavy_three(tmp_path):
 
     assert "torch" not in modules("--help")
     assert not {"torch", "numpy", "sklearn"} & modules("train", "--help")
+    assert "torch" not in modules("data")
     trained = modules("train", "digits@20", *SMALL, "--out", "a")
     assert "torch" in trained
     assert not {"torchvision", "matplotlib"} & trained  # scikit-learn holds the digits
@@ -252,6 +254,14 @@ MISTAKES = [
     (["predict", "nowhere", "."], 2, "nowhere"),
     (["preview", "digits", "--k", "0"], 2, "--k"),
     (["trian"], 2, "trian"),
+    (["data", "ftch"], 2, "did you mean 'fetch'"),
+    (["data", "fetch"], 2, "type maxmatch data fetch cifar10"),
+    (["data", "fetch", "cifar"], 2, "did you mean 'cifar10'"),
+    (["data", "fetch", "digits"], 2, "comes with scikit-learn"),
+    (["data", "remove", "imagenet"], 2, "a folder of your own pictures"),
+    (["train", "cifar11@40"], 2, "did you mean 'cifar10'"),
+    (["train", "svhn-extra@40", "--protocol", "google"], 2, "type svhn"),
+    (["train", "digits@20", "--protocol", "gogle"], 2, "choose from balanced, proportional, google, usb, paper"),
     (["--foo"], 2, "type maxmatch --help"),
     (["train", "digits@²"], 2, "type a number of labels"),
     (["train", "digits@all", "--set", "data.exclude_labelled=true"], 2, "no unlabelled one is left"),
@@ -263,7 +273,7 @@ MISTAKES = [
     (["train", "digits@20", "--init", "nowhere"], 2, "give the folder of a run"),
     (["train", "digits@20", "--device", "mps"], 2, "there is none here"),
     (["train", "digits@20", "--method", "os:getcwd"], 2, "no subclass"),
-    (["train", "./photos"], 2, "not there yet"),
+    (["train", "./photos"], 2, "no such folder"),
     (["preview", "digits", "--out", "p.xyz"], 2, "preview.png"),
     (["demo", "--labels", "5000"], 2, "only 1195"),
     (["train", "digits@20", "--set", "train.learning_rate=1"], 2, "did you mean 'train.lr'"),

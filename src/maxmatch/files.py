@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -12,17 +12,46 @@ from maxmatch.errors import UsageError
 
 def write_safely(path: Path, content: bytes) -> None:
     """Write aside, sync, rename: a reader finds the old file or the new one, never half of one."""
+    with written_aside(path) as aside:
+        aside.write_bytes(content)
+
+
+@contextmanager
+def written_aside(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to; at the end it takes the place of `path`, or is gone if something failed."""
     aside = path.with_name(f".{path.name}.tmp")
     try:
-        with open(aside, "wb") as file:
-            file.write(content)
-            file.flush()
+        yield aside
+        with open(aside, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(aside, path)
         _sync_folder(path.parent)
-    except OSError:
+    except BaseException:
         aside.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def in_turn(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Within: no other process holds the lock file `path`. `waiting` is called once where another one does."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    place = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(place, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(place)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import LOADERS, from_arrays, load_images
 from maxmatch.data.plan import BLOCK, Plan
-from maxmatch.data.split import load_split, make_split
+from maxmatch.data.split import load_split, make_split, name_of_pool, official_split, share_split, shares_follow
 from maxmatch.errors import UsageError, UserError
 
 
@@ -119,6 +119,51 @@ def test_an_empty_pool_is_refused():
 def test_impossible_numbers_of_labels_are_refused(labels, message):
     with pytest.raises(UsageError, match=message):
         make_split(Y, labels, 1)
+
+
+def test_the_named_protocols():
+    assert [name_of_pool("svhn", p) for p in ("balanced", "google", "usb", "paper")] == [
+        "svhn", "svhn", "svhn-extra", "svhn-extra",
+    ]  # fmt: skip
+    assert [name_of_pool("cifar10", p) for p in ("google", "usb", "paper")] == ["cifar10"] * 3
+    with pytest.raises(UsageError, match="type svhn"):
+        name_of_pool("svhn-extra", "google")
+    assert [shares_follow("svhn", p) for p in ("google", "usb", "paper")] == ["proportional", "balanced", "balanced"]
+    assert shares_follow("cifar10", "google") == "balanced"
+    assert shares_follow("cifar10", "proportional") == "proportional"
+
+
+def test_an_official_fold_is_taken_as_it_is():
+    folds = np.array([[3, 1], [2, 4], [0, 5]])
+    split = official_split(np.zeros(7), folds, fold=1)
+    assert split.labelled.tolist() == [2, 4]
+    assert split.unlabelled.tolist() == list(range(7))
+    assert official_split(np.zeros(7), folds, 0, exclude_labelled=True).unlabelled.tolist() == [0, 2, 4, 5, 6]
+    with pytest.raises(UsageError, match="the official ones are 0 to 2"):
+        official_split(np.zeros(7), folds, fold=3)
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=8), st.integers(0, 9), st.sampled_from([1, 10, 50]))
+@settings(max_examples=25, deadline=None)
+def test_a_share_of_each_class_and_the_rest_are_disjoint(counts, seed, percent):
+    y = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    if sum(max(1, round(count * percent / 100)) for count in counts) == len(y):
+        return  # nothing would be left
+    split = share_split(y, percent, seed, exclude_labelled=True)
+    assert np.bincount(y[split.labelled], minlength=len(counts)).tolist() == [
+        max(1, round(count * percent / 100)) for count in counts
+    ]
+    assert sorted([*split.labelled, *split.unlabelled]) == list(range(len(y)))
+    assert split.labelled.tolist() == share_split(y, percent, seed, exclude_labelled=True).labelled.tolist()
+
+
+def test_ten_percent_of_imagenet_s_classes_by_five_folds():
+    counts = np.random.default_rng(1).integers(732, 1301, 100)
+    y = np.repeat(np.arange(100), counts)
+    folds = [share_split(y, 10, fold, exclude_labelled=True) for fold in range(1, 6)]
+    assert len({split.sha256() for split in folds}) == 5
+    for split in folds:
+        assert np.bincount(y[split.labelled]).tolist() == np.rint(counts / 10).astype(int).tolist()
 
 
 def test_a_saved_split_knows_its_data_and_its_own_digest(tmp_path):

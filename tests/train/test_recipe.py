@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 
 import pytest
+import torch
 
 from maxmatch.errors import UsageError
 from maxmatch.train.recipe import Recipe, horizon_decay, read_values, resolve
@@ -113,3 +115,56 @@ def test_unreadable_recipes_are_one_line(tmp_path):
         compose(config="digit")
     with pytest.raises(UsageError, match="did you mean 'digits'"):
         compose("digit")
+
+
+def test_the_paper_s_settings_for_each_data_set():
+    def settings(name, **data):
+        recipe = compose(name, given={"data": data})
+        return recipe.data.labels, recipe.net.name, recipe.train.weight_decay, recipe.augment.flip, recipe.data.protocol
+
+    assert settings("cifar10") == (250, "wrn-28-2", 5e-4, True, "balanced")
+    assert settings("cifar10", labels=4000)[0] == 4000
+    assert settings("cifar100") == (2500, "wrn-28-8", 1e-3, True, "balanced")
+    assert settings("stl10") == (1000, "wrn-37-2", 5e-4, True, "paper")
+    assert settings("svhn") == (250, "wrn-28-2", 5e-4, False, "balanced")
+    assert [settings("svhn", protocol=p)[3] for p in ("google", "usb", "paper")] == [False, True, True]
+    assert settings("svhn-extra", protocol="usb")[3]
+    assert settings("imagenet")[:3] == ("10%", "resnet50", 1e-4)
+    assert compose("imagenet").data.exclude_labelled
+    assert not compose("mnist").augment.flip
+    assert compose("fashion-mnist").augment.flip
+    assert compose("cifar100", config="digits").net.name == "wrn-10-1"  # another recipe was asked for
+
+
+@pytest.mark.parametrize(
+    ("protocol", "labels", "expected"),
+    [("paper", 2, "official"), ("google", 2, "official"), ("usb", 2, "drawn"), ("paper", 4, "drawn")],
+)
+def test_official_folds_are_used_at_their_own_number_of_labels(protocol, labels, expected):
+    import numpy as np
+
+    from maxmatch.data.datasets import from_arrays
+    from maxmatch.data.split import make_split
+    from maxmatch.train.fit import _draw_split
+
+    y = [0, 0, 0, 1, 1, 1, -1, -1]
+    images = from_arrays(np.zeros((8, 8, 8), np.uint8), y)
+    folds = torch.tensor([[0, 1], [2, 0], [1, 2]])  # no balanced draw would choose these
+    given = {"data": {"labels": labels, "protocol": protocol}, "train": {"fold": 1}}
+    split = _draw_split(compose("stl10", given=given), dataclasses.replace(images, folds=folds))
+    drawn = make_split(y, labels, 1).labelled.tolist()
+    assert split.labelled.tolist() == ([0, 2] if expected == "official" else drawn)
+    assert split.unlabelled.tolist() == list(range(8))
+
+
+def test_a_share_by_a_named_protocol_is_one_of_each_class():
+    import numpy as np
+
+    from maxmatch.data.datasets import from_arrays
+    from maxmatch.train.fit import _draw_split
+
+    y = np.repeat([0, 1], [40, 20])
+    images = from_arrays(np.zeros((60, 8, 8), np.uint8), y)
+    split = _draw_split(compose("imagenet", given={"train": {"fold": 1}}), images)
+    assert np.bincount(y[split.labelled]).tolist() == [4, 2]
+    assert len(split.unlabelled) == 54

@@ -125,6 +125,18 @@ def test_without_a_test_the_error_is_not_measured(photos, tmp_path):
     assert result["error"] == {"last": None, "median20": None, "best": None}
 
 
+def test_imagenet_is_such_a_folder(photos, tmp_path, monkeypatch):
+    for top, source in (("train", "labeled"), ("val", "test")):
+        shutil.copytree(photos / source, tmp_path / "imagenet" / top)
+    monkeypatch.setenv("MAXMATCH_DATA", str(tmp_path))
+    given = {"data": {"labels": "50%", "side": 32, "canvas": 48}, "net": {"name": "wrn-10-1"}, **QUICK}
+    result = fit(compose("imagenet", given=given), tmp_path / "run", quiet=True)
+    assert (result["dataset"], result["labels"]) == ("imagenet", 6)
+    split = json.loads((tmp_path / "run/split.json").read_text())
+    assert not set(split["labelled"]) & set(split["unlabelled"])  # a share of each class, out of the pool
+    assert compose("imagenet").data.side == 224
+
+
 def test_labels_by_a_csv_file(photos, tmp_path):
     table = tmp_path / "labels.csv"
     names = sorted(path.relative_to(photos).as_posix() for path in photos.glob("unlabeled/*"))

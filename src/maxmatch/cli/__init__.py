@@ -9,12 +9,12 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from maxmatch import __version__
-from maxmatch.cli import listing, measuring, training, using  # noqa: F401  each adds its commands
+from maxmatch.cli import listing, measuring, storing, training, using  # noqa: F401  each adds its commands
 from maxmatch.cli.app import app
 from maxmatch.errors import UserError
 
 # As a newcomer meets them; --help follows.
-ORDER = ("demo", "train", "preview", "evaluate", "predict", "methods", "settings", "bench")
+ORDER = ("demo", "train", "preview", "evaluate", "predict", "data", "methods", "settings", "bench")
 app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__ if command.callback else ""))
 
 # typer carries click inside itself or beside itself, by its version; its own public error leads to either.

@@ -23,7 +23,7 @@ def complete(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
 Data = Annotated[
     str | None,
     typer.Argument(
-        help="A data set and its number of labels, digits@20 or digits@10%, or a folder of pictures, ./photos.",
+        help="A data set and its number of labels, cifar10@250 or digits@10%, or a folder of pictures, ./photos.",
         show_default=False,
     ),
 ]
@@ -69,6 +69,14 @@ Labels = Annotated[
 Strict = Annotated[
     bool | None, typer.Option("--strict", help="For a folder: refuse what would be left out.", show_default=False)
 ]
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        "--protocol",
+        help="Who is labelled: balanced, proportional, or as google, usb or paper did it.",
+        autocompletion=complete(lambda: ["balanced", "proportional", "google", "usb", "paper"]),
+    ),
+]
 Config = Annotated[
     str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")
 ]
@@ -81,6 +89,7 @@ FLAGS = {
     "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
     "steps": ("train", "steps"), "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
     "init": ("train", "init"), "labels": ("data", "label_file"), "strict": ("data", "strict"),
+    "protocol": ("data", "protocol"),
 }  # fmt: skip
 
 

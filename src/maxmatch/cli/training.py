@@ -13,7 +13,20 @@ from typing import Annotated, Any
 import typer
 
 from maxmatch.cli.app import app
-from maxmatch.cli.options import Config, Data, Device, K, Labels, MethodName, Over, Sets, Strategy, Strict, given
+from maxmatch.cli.options import (
+    Config,
+    Data,
+    Device,
+    K,
+    Labels,
+    MethodName,
+    Over,
+    Protocol,
+    Sets,
+    Strategy,
+    Strict,
+    given,
+)  # fmt: skip
 from maxmatch.errors import UsageError
 
 
@@ -44,6 +57,7 @@ def train(
     seed: Annotated[int | None, typer.Option("--seed", help="Random seed of weights, order and views.")] = None,
     fold: Annotated[int | None, typer.Option("--fold", help="Which labelled set. Default: the seed.")] = None,
     device: Device = None,
+    protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA@N-METHOD-SEED.")] = None,
     init: Annotated[str | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
     log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
@@ -62,7 +76,7 @@ def train(
     started = _process_start()
     typed = given(
         data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, seed=seed, fold=fold, device=device,
-        init=init, labels=str(labels.absolute()) if labels else None, strict=strict,
+        init=init, protocol=protocol, labels=str(labels.absolute()) if labels else None, strict=strict,
     )  # fmt: skip
     from maxmatch.methods import method_name
     from maxmatch.train.fit import finished_result, fit

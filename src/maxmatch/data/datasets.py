@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from maxmatch.data import store
 from maxmatch.data.files import Files
-from maxmatch.errors import UsageError, unknown
+from maxmatch.data.sources import SOURCES
+from maxmatch.data.split import Protocol, name_of_pool
+from maxmatch.errors import UsageError, UserError, unknown
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """A pool of training images (N, C, H, W) uint8 with labels (N,), -1 where unknown, and perhaps a test set."""
+    """A pool of training images (N, C, H, W) uint8 with labels (N,), -1 where unknown, and perhaps a test set.
+
+    `folds` (F, n) are labelled sets that the data set itself names.
+    """
 
     name: str
     classes: tuple[str, ...]
@@ -26,6 +34,7 @@ class Images:
     y: Tensor
     test_x: Tensor | None = None
     test_y: Tensor | None = None
+    folds: Tensor | None = None
     # Pictures of any size lie in slots: `sizes` (N, 2) is how much of each is picture, `side` that of its views.
     sizes: Tensor | None = None
     side: int | None = None
@@ -62,15 +71,15 @@ class Images:
         return digest.hexdigest()
 
 
-def load_images(name: str) -> Images:
-    """A data set by its name.
+def load_images(name: str, protocol: Protocol = "balanced") -> Images:
+    """A data set by its name, with the images that the protocol trains on; one that is not kept yet is fetched first.
 
     >>> load_images("digits").shape
     (1, 8, 8)
     """
     if name not in LOADERS:
         raise UsageError(unknown("data set", name, LOADERS))
-    return LOADERS[name]()
+    return LOADERS[name_of_pool(name, protocol)]()
 
 
 def from_arrays(
@@ -154,4 +163,32 @@ def _digits() -> Images:
     return from_arrays(pixels[~test], labels[~test], pixels[test], labels[test], classes=classes, name="digits")
 
 
-LOADERS: dict[str, Callable[[], Images]] = {"digits": _digits}
+def _kept(name: str) -> Images:
+    """A data set of the store, memory-mapped."""
+    from maxmatch.data.fetch import fetch
+
+    fetch(name)
+    arrays, kept = store.load(name)
+    held: dict[str, Any] = dict(arrays)
+    return Images(name, SOURCES[name].classes, **held, digest=kept.train_sha256)
+
+
+def imagenet_folder() -> Path:
+    """Where ImageNet's pictures lie, train/CLASS and val/CLASS; it can't be fetched."""
+    place = store.root() / "imagenet"
+    if not (place / "train").is_dir() or not (place / "val").is_dir():
+        raise UserError(
+            f"imagenet is not fetched by itself: put its pictures into {place}/train/CLASS and {place}/val/CLASS"
+        )
+    return place
+
+
+def _imagenet() -> Images:
+    raise UserError(f"imagenet is files, not arrays: load_pictures({str(imagenet_folder())!r}, ...) reads them")
+
+
+LOADERS: dict[str, Callable[[], Images]] = {
+    "digits": _digits,
+    "imagenet": _imagenet,
+    **{name: partial(_kept, name) for name in SOURCES},
+}

@@ -1,9 +1,10 @@
 """Your own pictures: which files there are, which have a label, and which are kept for the test.
 
-Three layouts are read: `labeled/CLASS/**` beside `unlabeled/**`; plain class folders, `CLASS/**`, whose labels may be
-hidden; and one folder with a CSV file of path,label, where a blank label, or no row, is unlabelled. `test/CLASS/**` may
-stand beside any of them. Without it a fifth of each class with at least five labelled pictures is kept for the test,
-the same one whatever the seed; where no class has five, there is no test.
+Three layouts are read: `labeled/CLASS/**` beside `unlabeled/**`; plain class folders, `CLASS/**` or `train/CLASS/**`,
+whose labels may be hidden; and one folder with a CSV file of path,label, where a blank label, or no row, is unlabelled.
+`test/CLASS/**`, or `val/CLASS/**` where there is no test, may stand beside any of them. Without it a fifth of each class
+with at least five labelled pictures is kept for the test, the same one whatever the seed; where no class has five, there
+is no test.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ import numpy as np
 from maxmatch.data.folder import SUFFIXES
 from maxmatch.errors import UsageError
 
-LABELLED, UNLABELLED, TEST = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test",)
+LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), "train"
+COMPARED = 50_000  # up to so many labelled pictures are compared with one another
 HELD_OUT = 5  # one picture in so many is kept for the test
 FEW = 10  # so many names are told, and the rest counted
 
@@ -68,6 +70,8 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         found = _by_csv(root, label_file, test_top, notes)
     elif any(name in tops for name in LABELLED):
         found = _by_parts(root, tops, notes)
+    elif TRAIN in tops and test_top:
+        found = {f"{TRAIN}/{path}": label for path, label in _by_class(root / TRAIN, None, notes).items()}
     else:
         found = _by_class(root, [name for name in tops if name != test_top], notes)
     tests = _by_class(root / test_top, None, notes) if test_top else {}
@@ -188,8 +192,9 @@ def _rows(label_file: Path) -> list[tuple[str, str]]:
 def _without_contradictions(root: Path, found: dict[str, str], notes: list[str]) -> dict[str, str]:
     """Without labelled pictures whose very bytes have another label elsewhere: no one can learn from those."""
     sizes: dict[int, list[str]] = {}
+    compared = sum(bool(label) for label in found.values()) <= COMPARED
     for path, label in found.items():
-        if label:
+        if label and compared:
             sizes.setdefault((root / path).stat().st_size, []).append(path)
     bad: list[str] = []
     for paths in sizes.values():

@@ -3,6 +3,19 @@
 `balanced` takes as many of each class; `proportional` follows the class frequencies (at least one each). The
 unlabelled pool is all training images, the labelled ones included, as in the FixMatch protocol, unless
 `exclude_labelled`.
+
+Three more names stand for what public code did, where it differs:
+
+| | `google` | `usb` | `paper` |
+|---|---|---|---|
+| svhn | proportional, training set alone, no flips | balanced, with the extra images, flips | as `usb`: our reading |
+| stl10@1000 | the official folds | balanced | the official folds |
+| labels in percent | that share of each class | the same | the same |
+| all else | balanced | balanced | balanced |
+
+With the extra images of SVHN the labelled ones are drawn from all 604,388. Fold n of STL-10 is line n, from 0, of its
+list; Google's five are 1 to 5; what USB does there we have not read, so balanced is our choice. The recipe of the data
+set sets the flips. In all three the pool holds the labelled images; ImageNet's does not.
 """
 
 from __future__ import annotations
@@ -11,7 +24,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +32,7 @@ import numpy.typing as npt
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import write_safely
 
-Protocol = Literal["balanced", "proportional"]
+Protocol = Literal["balanced", "proportional", "google", "usb", "paper"]
 Indices = npt.NDArray[np.int64]
 
 
@@ -61,8 +74,54 @@ def load_split(path: Path, data_sha256: str) -> Split:
     return split
 
 
+def name_of_pool(dataset: str, protocol: Protocol) -> str:
+    """The data set whose training images are the pool.
+
+    >>> name_of_pool("svhn", "google"), name_of_pool("svhn", "usb")
+    ('svhn', 'svhn-extra')
+    """
+    if dataset == "svhn" and protocol in ("usb", "paper"):
+        return "svhn-extra"
+    if dataset == "svhn-extra" and protocol == "google":
+        raise UsageError("svhn-extra with protocol google: it trains on the training set alone; type svhn")
+    return dataset
+
+
+def shares_follow(dataset: str, protocol: Protocol) -> Literal["balanced", "proportional"]:
+    """Whether the labelled set has as many of each class, or follows their frequencies."""
+    if protocol == "google":
+        return "proportional" if dataset == "svhn" else "balanced"
+    return "proportional" if protocol == "proportional" else "balanced"
+
+
+def official_split(y: npt.ArrayLike, folds: npt.ArrayLike, fold: int, exclude_labelled: bool = False) -> Split:
+    """The labelled set that the data set itself names: row `fold` of `folds` (F, n)."""
+    rows = np.asarray(folds)
+    if not 0 <= fold < len(rows):
+        raise UsageError(f"fold = {fold}: the official ones are 0 to {len(rows) - 1}; type --fold 1")
+    return _with_pool(np.sort(rows[fold]).astype(np.int64), len(np.asarray(y)), exclude_labelled)
+
+
+def share_split(y: npt.ArrayLike, percent: float, seed: int, exclude_labelled: bool = False) -> Split:
+    """A share of each class, at least one image; with `exclude_labelled` ImageNet's disjoint 10 % and 90 %.
+
+    >>> split = share_split([0] * 20 + [1] * 10, 10, seed=1, exclude_labelled=True)
+    >>> len(split.labelled), len(split.unlabelled)
+    (3, 27)
+    """
+    known, counts = np.unique(np.asarray(y)[np.asarray(y) >= 0], return_counts=True)
+    if len(known) == 0:
+        raise UsageError(f"{percent:g}% of the labels asked for, but no training image has one")
+    shares = np.maximum(1, np.rint(counts * percent / 100)).astype(np.int64)
+    return _choose(np.asarray(y), known, shares, seed, exclude_labelled)
+
+
 def make_split(
-    y: npt.ArrayLike, labels: int, seed: int, protocol: Protocol = "balanced", exclude_labelled: bool = False
+    y: npt.ArrayLike,
+    labels: int,
+    seed: int,
+    protocol: Literal["balanced", "proportional"] = "balanced",
+    exclude_labelled: bool = False,
 ) -> Split:
     """Choose `labels` images of `y` (-1 = no label to show) to be labelled.
 
@@ -79,12 +138,20 @@ def make_split(
     if labels < len(known):
         raise UsageError(f"{labels} labels for {len(known)} classes: at least one a class; type @{len(known)} or more")
     shares = _balanced(counts, labels) if protocol == "balanced" else _proportional(counts, labels)
+    return _choose(y, known, shares, seed, exclude_labelled)
+
+
+def _choose(y: npt.NDArray[Any], known: npt.NDArray[Any], shares: Indices, seed: int, exclude_labelled: bool) -> Split:
+    """So many of each class, drawn by the seed."""
     generator = np.random.default_rng([seed, 0x5911])
     chosen = [
         generator.permutation(np.flatnonzero(y == label))[:share] for label, share in zip(known, shares, strict=True)
     ]
-    labelled = np.sort(np.concatenate(chosen)).astype(np.int64)
-    everyone = np.arange(len(y), dtype=np.int64)
+    return _with_pool(np.sort(np.concatenate(chosen)).astype(np.int64), len(y), exclude_labelled)
+
+
+def _with_pool(labelled: Indices, count: int, exclude_labelled: bool) -> Split:
+    everyone = np.arange(count, dtype=np.int64)
     unlabelled = np.setdiff1d(everyone, labelled) if exclude_labelled else everyone
     if len(unlabelled) == 0:
         raise UsageError("data.exclude_labelled = true: all are labelled, so no unlabelled one is left; leave it out")

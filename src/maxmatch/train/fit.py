@@ -23,7 +23,7 @@ import torch
 
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images
-from maxmatch.data.split import Split, load_split, make_split
+from maxmatch.data.split import Split, load_split, make_split, official_split, share_split, shares_follow
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, find_device
@@ -118,8 +118,15 @@ def _teller(quiet: bool) -> Callable[[str], None]:
 
 def _draw_split(recipe: Recipe, images: Images) -> Split:
     assert isinstance(recipe.train.fold, int)
-    labels = count_labels(recipe.data.labels, images)
-    return make_split(images.y, labels, recipe.train.fold, recipe.data.protocol, recipe.data.exclude_labelled)
+    data, fold = recipe.data, recipe.train.fold
+    named = data.protocol in ("google", "usb", "paper")
+    if named and isinstance(data.labels, str) and data.labels.endswith("%"):
+        return share_split(images.y, float(data.labels.rstrip("%")), fold, data.exclude_labelled)
+    labels = count_labels(data.labels, images)
+    official = images.folds is not None and images.folds.shape[1] == labels and data.protocol in ("google", "paper")
+    if official and images.folds is not None:
+        return official_split(images.y, images.folds, fold, data.exclude_labelled)
+    return make_split(images.y, labels, fold, shares_follow(data.name, data.protocol), data.exclude_labelled)
 
 
 def _build(recipe: Recipe, folder: Path, images: Images, split: Split, quiet: bool) -> Training:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from maxmatch.data.datasets import Images, load_images
+from maxmatch.data.datasets import Images, imagenet_folder, load_images
 from maxmatch.data.layout import Listing, read_layout
 from maxmatch.data.pictures import Look, Say, load_pictures, look_at
 from maxmatch.errors import UsageError
@@ -71,12 +71,10 @@ def describe(recipe: Recipe) -> str:
 def load_data(recipe: Recipe, say: Say = lambda line: None) -> Images:
     """The images that a recipe names: a data set, or a folder of pictures."""
     data = recipe.data
-    if data.name != "folder":
-        return load_images(data.name)
-    if data.path is None:
-        raise UsageError("data.path is missing: type maxmatch train ./photos")
+    if data.name not in ("folder", "imagenet"):
+        return load_images(data.name, data.protocol)
     return load_pictures(
-        Path(data.path),
+        imagenet_folder() if data.name == "imagenet" else _path(data.path),
         side=data.side,
         slot=data.canvas or data.side,
         channels=data.channels,
@@ -86,6 +84,7 @@ def load_data(recipe: Recipe, say: Say = lambda line: None) -> Images:
         strict=data.strict,
         memory=_room(recipe.train.device),
         say=say,
+        name=data.name,
     )
 
 
@@ -95,9 +94,13 @@ def title(data: DataSettings) -> str:
 
 
 def _listing(path: str | None, label_file: str | None, strict: bool) -> Listing:
+    return read_layout(_path(path), Path(label_file) if label_file else None, strict)
+
+
+def _path(path: str | None) -> Path:
     if path is None:
         raise UsageError("data.path is missing: type maxmatch train ./photos")
-    return read_layout(Path(path), Path(label_file) if label_file else None, strict)
+    return Path(path)
 
 
 def _room(device: str) -> int:

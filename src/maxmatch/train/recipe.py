@@ -50,7 +50,7 @@ def _is_share(text: str) -> bool:
 class DataSettings:
     name: str = "digits"
     labels: Annotated[int | str, parse_labels] = 20
-    protocol: Protocol = "balanced"
+    protocol: Protocol = "balanced"  # or proportional, google, usb, paper: data/split.py says what each means
     exclude_labelled: bool = False  # True: the unlabelled pool leaves the labelled images out
     path: str | None = None  # a folder of pictures; name is then folder, and the rest of this section is for it
     label_file: str | None = None  # CSV of path,label

@@ -1,0 +1,108 @@
+"""The command that keeps the data sets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from maxmatch.cli.app import app
+from maxmatch.cli.options import complete
+from maxmatch.data import DATASETS
+from maxmatch.errors import UsageError, UserError, unknown
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+ACTIONS = ("list", "fetch", "verify", "remove")
+
+
+@app.command()
+def data(
+    action: Annotated[
+        str, typer.Argument(help="list, fetch, verify or remove.", autocompletion=complete(lambda: list(ACTIONS)))
+    ] = "list",
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A data set.", show_default=False, autocompletion=complete(lambda: list(DATASETS))),
+    ] = None,
+) -> None:
+    """List the data sets, where they are and how big; fetch, verify or remove one: maxmatch data fetch cifar10"""
+    if action not in ACTIONS:
+        raise UsageError(unknown("action", action, ACTIONS))
+    from maxmatch.data.sources import SOURCES
+
+    if name is not None and name not in DATASETS:
+        raise UsageError(unknown("data set", name, DATASETS))
+    if name is not None and name not in SOURCES and action != "list":
+        what = "comes with scikit-learn" if name == "digits" else "is a folder of your own pictures"
+        raise UsageError(f"data {action} {name}: {name} {what}; choose from {', '.join(sorted(SOURCES))}")
+    if action == "list":
+        _list([name] if name else list(DATASETS))
+    elif action == "verify":
+        _verify(name)
+    elif name is None:
+        raise UsageError(f"data {action}: a data set is wanted; type maxmatch data {action} cifar10")
+    elif action == "fetch":
+        from maxmatch.data import store
+        from maxmatch.data.fetch import fetch
+
+        fetch(name)
+        print(store.kept_at(name))
+    else:
+        from maxmatch.data import store
+
+        print(f"{name}: {'removed' if store.remove(name) else 'was not there'}")
+
+
+def _list(names: list[str]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from maxmatch.data import store
+    from maxmatch.data.download import size_text
+    from maxmatch.data.sources import SOURCES
+
+    table = Table("data set", "training", "test", "size", "where")
+    for name in names:
+        if name not in SOURCES:
+            _add_unkept(table, name)
+            continue
+        source, path = SOURCES[name], store.kept_at(name)
+        size = size_text(path.stat().st_size) if path.exists() else "-"
+        where = path.name if path.exists() else "not here"
+        table.add_row(name, f"{source.train:,}", f"{source.test:,}", size, where)
+    console = Console()
+    console.print(table)
+    console.print(f"folder: {store.root()}", soft_wrap=True, highlight=False)
+
+
+def _add_unkept(table: Table, name: str) -> None:
+    """A row for a data set that is not in the store."""
+    from maxmatch.data import store
+
+    if name == "digits":
+        table.add_row(name, "1,195", "602", "-", "in scikit-learn")
+        return
+    place = store.root() / name
+    where = f"{name}/train" if (place / "train").is_dir() else "not here"
+    table.add_row(name, "1,281,167", "50,000", "-", where)
+
+
+def _verify(name: str | None) -> None:
+    """Read all bytes of one data set or of all that are kept; an error if any differs."""
+    from maxmatch.data import store
+    from maxmatch.data.sources import SOURCES
+
+    if name is not None and not store.kept_at(name).exists():
+        raise UserError(f"{name} is not kept in {store.root()}: type maxmatch data fetch {name}")
+    bad = []
+    for each in [name] if name else [known for known in SOURCES if store.kept_at(known).exists()]:
+        try:
+            store.check(each, SOURCES[each].sha256)
+            print(f"{each}: sound")
+        except UserError as error:
+            bad.append(error)
+            print(f"{each}: damaged")
+    if bad:
+        raise UserError("; ".join(map(str, bad)))
