@@ -3,8 +3,8 @@
 Three layouts are read: `labeled/CLASS/**` beside `unlabeled/**`; plain class folders, `CLASS/**` or `train/CLASS/**`,
 whose labels may be hidden; and one folder with a CSV file of path,label, where a blank label, or no row, is unlabelled.
 `test/CLASS/**`, or `val/CLASS/**` where there is no test, may stand beside any of them. Without it a fifth of each
-class with at least five labelled pictures is kept for the test, the same one whatever the seed; where no class has five,
-there is no test.
+class with at least five labelled pictures is kept for the test, the same one whatever the seed; where no class has
+five, there is no test.
 """
 
 from __future__ import annotations
