@@ -134,5 +134,5 @@ def _table(*heads: str) -> Table:
     made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     made.add_column(heads[0], overflow="fold")
     for head in heads[1:]:
-        made.add_column(head, justify="right", no_wrap=True)
+        made.add_column(head, justify="right")
     return made

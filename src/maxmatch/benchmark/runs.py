@@ -62,7 +62,7 @@ def check(runs: Sequence[Planned]) -> None:
     labels = count_labels(recipe.data.labels, images)
     for fold in dict.fromkeys(run.fold for run in runs):
         make_split(images.y, labels, fold, recipe.data.protocol, recipe.data.exclude_labelled)
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]):  # making the net draws weights
         make_net(recipe.net.name, classes=len(images.classes), channels=images.shape[0])
 
 

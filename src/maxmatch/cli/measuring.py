@@ -47,7 +47,10 @@ def benchmark(
         str,
         typer.Option("--methods", help="With commas; options behind colons: fixmatch,maxmatch:k=5:over=fraction:0.5."),
     ] = "fixmatch,maxmatch",
-    folds: Annotated[str, typer.Option("--folds", help="5: folds 1 to 5; or 1,3,5; or 3, for the third alone.")] = "5",
+    folds: Annotated[
+        str,
+        typer.Option("--folds", help="5: folds 1 to 5. 1,3,5: those. A comma behind one number, 3,: that one alone."),
+    ] = "5",
     seed: Annotated[int | None, typer.Option("--seed", help="Of all runs. Default: each run's fold.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Of each run. Default: the recipe's.")] = None,
     device: Device = None,
