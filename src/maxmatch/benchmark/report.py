@@ -108,31 +108,26 @@ def page(found: dict[str, Any]) -> list[str | Table]:
         main.add_row(row["method"], str(row["n"]), *cells, "-" if speed is None else f"{speed:.3g}")
     made: list[str | Table] = [f"{title} +- standard deviation over folds", main]
     if paired:
-        against = _table("method", "n", *HEADS.values())
+        against = _table("method", "n", *HEADS.values(), "lower")
         for row in paired:
-            against.add_row(row["method"], str(row["n"]), *(_difference(row[name]) for name in ERRORS))
-        first = methods[0]["method"]
-        made += [f"minus {first} on the same fold: mean +- standard error (folds on which it is lower)", against]
-    return [*made, "best is picked by the test set: compare last or median20"]
+            cells = [_both(row[name]["mean"], row[name]["standard_error"], "+") for name in ERRORS]
+            lower = f"{row['last']['better']}/{row['last']['n']}" if row["last"]["n"] else "-"
+            against.add_row(row["method"], str(row["n"]), *cells, lower)
+        words = "mean +- standard error; lower: folds whose last is lower"
+        made += ["", f"minus {methods[0]['method']} on the same fold: {words}", against]
+    return [*made, "", "best is picked by the test set: compare last or median20"]
 
 
-def _both(mean: float | None, deviation: float | None) -> str:
+def _both(mean: float | None, deviation: float | None, sign: str = "") -> str:
     """`5.32 +- 1.20`, with a dash for what there is not."""
     if mean is None:
         return "-"
-    return f"{mean:.2f} +- {'-' if deviation is None else f'{deviation:.2f}'}"
-
-
-def _difference(found: Row) -> str:
-    if found["mean"] is None:
-        return "-"
-    error = "-" if found["standard_error"] is None else f"{found['standard_error']:.2f}"
-    return f"{found['mean']:+.2f} +- {error} ({found['better']}/{found['n']})"
+    return f"{mean:{sign}.2f} +- {'-' if deviation is None else f'{deviation:.2f}'}"
 
 
 def _table(*heads: str) -> Table:
-    made = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    made = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)  # narrow: six figures fit into 80 columns
     made.add_column(heads[0], overflow="fold")
     for head in heads[1:]:
-        made.add_column(head, justify="right")
+        made.add_column(head, justify="right", no_wrap=True)
     return made
