@@ -281,6 +281,20 @@ MISTAKES = [
     (["train", "digits@20", "--k", "1,2,x"], 2, "method.k = 1,2,x"),
     (["tran", "digits@20"], 2, "(type maxmatch --help)"),
     (["train", "digits@20", "--log", "tensorbord"], 2, "did you mean 'tensorboard'"),
+    (["benchmark"], 2, "type maxmatch benchmark digits@40"),
+    (["benchmark", "digits@20", "--methods", "fixmatch,maxmach"], 2, "did you mean 'maxmatch'"),
+    (["benchmark", "digits@20", "--methods", "fixmatch,maxmatch:kay=3"], 2, "did you mean 'method.k'"),
+    (["benchmark", "digits@20", "--methods", "uda,uda"], 2, "name each method once"),
+    (["benchmark", "digits@20", "--folds", "0"], 2, "--folds 0"),
+    (["benchmark", "digits@20", "--folds", "1,1"], 2, "a fold stands there twice"),
+    (["benchmark", "digits@20", "--folds", "one"], 2, "type 5 for folds 1 to 5"),
+    (["benchmark", "digits@20", "--set", "train.fold=2"], 2, "type --folds 5"),
+    (["benchmark", "digits@20", "--set", "method.name=uda"], 2, "type --methods"),
+    (["benchmark", "digits@20", "--methods", "uda:k=2", "--set", "method.k=3"], 2, "method.k is given twice"),
+    (["benchmark", "digits@5"], 2, "at least one a class"),
+    (["benchmark", "digits@20", "--set", "net.name=resnet"], 2, "wrn-DEPTH-WIDTH"),
+    (["benchmark", "digits@20", "--jobs", "0"], 2, "--jobs"),
+    (["benchmark", "digits@20", "--only-table"], 1, "type it without --only-table"),
 ]  # fmt: skip
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from maxmatch.cli.app import app
+from maxmatch.cli.options import Config, Data, Device, Sets, given
+from maxmatch.errors import UsageError
 
 
 @app.command()
@@ -36,3 +38,40 @@ def bench(
     from maxmatch.bench.command import run_bench
 
     run_bench(wanted, device, out, as_json)
+
+
+@app.command()
+def benchmark(
+    data: Data = None,
+    methods: Annotated[
+        str,
+        typer.Option("--methods", help="With commas; options behind colons: fixmatch,maxmatch:k=5:over=fraction:0.5."),
+    ] = "fixmatch,maxmatch",
+    folds: Annotated[
+        str,
+        typer.Option("--folds", help="5: folds 1 to 5. 1,3,5: those. A comma behind one number, 3,: that one alone."),
+    ] = "5",
+    seed: Annotated[int | None, typer.Option("--seed", help="Of all runs. Default: each run's fold.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", help="Of each run. Default: the recipe's.")] = None,
+    device: Device = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder of all runs. Default: runs/benchmark-DATA@N.")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", help="How many runs at a time.", min=1, max=256)] = 1,
+    only_table: Annotated[bool, typer.Option("--only-table", help="Train nothing: what is finished so far.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    config: Config = None,
+    sets: Sets = None,
+) -> None:
+    """Compare methods over the same folds: maxmatch benchmark digits@40 --methods fixmatch,maxmatch --folds 5"""
+    if data is None and config is None:
+        raise UsageError("no data: type maxmatch benchmark digits@40 --methods fixmatch,maxmatch")
+    typed = given(data, sets, seed=seed, steps=steps, device=device)
+    from maxmatch.benchmark.wanted import command_line, plan
+
+    folder, runs = plan(methods, folds, typed, config, out)
+    from maxmatch.benchmark.command import run_benchmark
+
+    words: dict[str, object] = {"methods": methods, "folds": folds, "seed": seed, "steps": steps, "device": device}
+    command = command_line(data, words | {"config": config, "out": out, "jobs": jobs if jobs > 1 else None}, sets)
+    run_benchmark(folder, runs, command, jobs, only_table, as_json)

@@ -81,7 +81,7 @@ def begin(
     if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
     images = load_data(recipe, _teller(quiet)) if data is None else data
-    split = _draw_split(recipe, images)
+    split = draw_split(recipe, images)
     training = _build(recipe, folder, images, split, quiet)
     _claim(folder, force)
     write_safely(folder / "recipe.json", recipe.to_json().encode())
@@ -99,7 +99,7 @@ def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool 
     images = load_data(recipe, _teller(quiet)) if data is None else data
     digest = images.sha256()
     begun = (folder / "split.json").exists()
-    split = load_split(folder / "split.json", digest) if begun else _draw_split(recipe, images)
+    split = load_split(folder / "split.json", digest) if begun else draw_split(recipe, images)
     training = _build(recipe, folder, images, split, quiet)
     if not begun:
         split.save(folder / "split.json", digest)
@@ -116,7 +116,8 @@ def _teller(quiet: bool) -> Callable[[str], None]:
     return (lambda line: None) if quiet else partial(print, file=sys.stderr, flush=True)
 
 
-def _draw_split(recipe: Recipe, images: Images) -> Split:
+def draw_split(recipe: Recipe, images: Images) -> Split:
+    """Who is labelled, by the fold and the protocol of a resolved recipe."""
     assert isinstance(recipe.train.fold, int)
     data, fold = recipe.data, recipe.train.fold
     named = data.protocol in ("google", "usb", "paper")

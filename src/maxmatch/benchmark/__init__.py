@@ -1,0 +1,1 @@
+"""`maxmatch benchmark`: methods x folds as ordinary runs, and their errors compared over the same folds."""

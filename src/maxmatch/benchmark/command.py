@@ -1,0 +1,95 @@
+"""From the words of `maxmatch benchmark` to its runs, its tables and its record."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+from maxmatch.benchmark.report import Record, page
+from maxmatch.benchmark.runs import Outcome, Stopped, check, find_result, is_begun, run_all
+from maxmatch.benchmark.wanted import Planned
+from maxmatch.errors import Interrupted, UsageError, UserError
+from maxmatch.files import alone_in
+
+
+def run_benchmark(
+    folder: Path,
+    runs: list[Planned],
+    command: str,
+    jobs: int = 1,
+    only_table: bool = False,
+    as_json: bool = False,
+) -> None:
+    """Do the runs that are left, keep the record after each, and show it. `command` goes on with the benchmark."""
+    if is_begun(Planned("", 0, runs[0].recipe, folder)):
+        raise UsageError(f"{folder} holds a run, not a benchmark: give another --out")
+    results = {run: find_result(run) for run in runs}  # a run begun with other settings is refused here
+    record = Record(folder, runs, command)
+    for run, result in results.items():
+        if result is not None:
+            record.found(run, result)
+    left = [run for run, result in results.items() if result is None]
+    if only_table:
+        if len(left) == len(runs):
+            raise UserError(f"no run of this benchmark is finished in {folder}: type it without --only-table")
+    else:
+        if left:
+            check(left)
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone_in(folder):
+            _do(left, record, command, jobs)
+    _show(record, as_json)
+    failed = sum(row["state"] == "failed" for row in record.rows)
+    if failed:
+        raise UserError(f"{failed} of {len(runs)} runs failed, see above; to try them again, type {command}")
+
+
+def _do(left: list[Planned], record: Record, command: str, jobs: int) -> None:
+    """Run what is left and say so: which, how many are left, how it ended."""
+    record.save()  # a folder that can't be written is refused before anything is trained
+    count = len(record.rows)
+    if len(left) < count:
+        _say(f"{count - len(left)} of {count} runs are finished already")
+    ended: list[Planned] = []
+
+    def begin(run: Planned) -> None:
+        _say(f"{run}: {'goes on' if is_begun(run) else 'begins'} (run {record.number(run)} of {count})")
+
+    def end(run: Planned, outcome: Outcome) -> None:
+        ended.append(run)
+        record.ended(run, outcome.result, outcome.failed)
+        record.save()
+        _say(f"{run}: {_tell(outcome)}; {len(left) - len(ended)} left")
+
+    try:
+        run_all(left, jobs, begin, end)
+    except Stopped as stopped:
+        done = count - len(left) + len(ended)
+        raise Interrupted(
+            f"stopped with {done} of {count} runs ended, nothing is lost: to go on, type {command}", stopped.number
+        ) from None
+
+
+def _tell(outcome: Outcome) -> str:
+    if outcome.result is None:
+        return f"failed: {' '.join(str(outcome.failed).split())}"
+    error, seconds = outcome.result["error"]["last"], outcome.result["seconds"]
+    told = "error not measured, there is no test set" if error is None else f"error {error:.2f} %"
+    return f"{told}, {seconds:.0f} s"
+
+
+def _show(record: Record, as_json: bool) -> None:
+    found = record.to_dict()
+    if as_json:
+        print(json.dumps(found))
+        return
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    for part in page(found):
+        console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

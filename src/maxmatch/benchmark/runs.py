@@ -1,0 +1,206 @@
+"""The runs of a benchmark, one after the other in this process or several at a time in processes of their own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shlex
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple
+
+import torch
+
+from maxmatch.bench.clock import failure, release
+from maxmatch.benchmark.wanted import Planned
+from maxmatch.errors import Interrupted, UserError
+from maxmatch.nets import make_net
+from maxmatch.nets.device import find_device
+from maxmatch.train.fit import draw_split, finished_result, fit
+from maxmatch.train.pictures import load_data
+from maxmatch.train.resume import resumed_recipe
+
+
+class Outcome(NamedTuple):
+    """How a run ended: its result, or one line that says why there is none, or the signal that stopped it."""
+
+    result: dict[str, Any] | None
+    failed: str | None = None
+    stopped_by: int | None = None
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal came. No `except Exception` on the way may keep it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def is_begun(planned: Planned) -> bool:
+    return (planned.folder / "recipe.json").exists()
+
+
+def find_result(planned: Planned) -> dict[str, Any] | None:
+    """What a finished run has left, else None. A run begun with other settings is refused in one line."""
+    if not is_begun(planned):
+        return None
+    return finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
+
+
+def check(runs: Sequence[Planned]) -> None:
+    """Refuse what no run could begin with, before the first of them takes its time: device, data, labels, net."""
+    recipe = runs[0].recipe
+    find_device(recipe.train.device)
+    images = load_data(recipe)
+    for fold in dict.fromkeys(run.fold for run in runs):
+        draw_split(replace(recipe, train=replace(recipe.train, fold=fold)), images)
+    with torch.random.fork_rng(devices=[]):  # making the net draws weights
+        make_net(recipe.net.name, classes=len(images.classes), channels=images.shape[0])
+
+
+def run_all(
+    runs: Sequence[Planned],
+    jobs: int,
+    begins: Callable[[Planned], None],
+    ended: Callable[[Planned, Outcome], None],
+) -> None:
+    """Run them all, telling of each; a run that fails leaves the others. SIGINT and SIGTERM raise `Stopped`."""
+    with _signals():
+        if jobs > 1:
+            _apart(runs, jobs, begins, ended)
+            return
+        for run in runs:
+            begins(run)
+            outcome = attempt(run)
+            if outcome.stopped_by is not None:
+                raise Stopped(outcome.stopped_by)
+            ended(run, outcome)
+
+
+def attempt(run: Planned, quiet: bool = False) -> Outcome:
+    """Begin a run or go on with it. Its method may be anybody's, so whatever it raises becomes one line."""
+    try:
+        return Outcome(fit(run.recipe, run.folder, resume=is_begun(run), quiet=quiet))
+    except Interrupted as stopped:
+        return Outcome(None, stopped_by=stopped.code - 128)
+    except UserError as error:
+        return Outcome(None, str(error))
+    except Exception as error:
+        where = f"; to see where, type maxmatch train --resume --out {shlex.quote(str(run.folder))}"
+        return Outcome(None, failure(error) + (where if is_begun(run) else ""))
+    finally:
+        on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        release(torch.device("cuda" if on_gpu else "cpu"), compiled=False)
+
+
+def _apart(
+    runs: Sequence[Planned],
+    jobs: int,
+    begins: Callable[[Planned], None],
+    ended: Callable[[Planned, Outcome], None],
+) -> None:
+    """Up to `jobs` at a time, a new process for each: what one run leaves or breaks, the next never meets."""
+    threads = max(1, torch.get_num_threads() // jobs)
+    waiting, running = deque(runs), dict[int, tuple[Planned, Any, Connection]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                run = waiting.popleft()
+                begins(run)
+                process, ear = _start(run, threads)
+                running[process.sentinel] = run, process, ear
+            for sentinel in wait(list(running)):
+                assert isinstance(sentinel, int)
+                run, process, ear = running.pop(sentinel)
+                outcome = _hear(process, ear)
+                if outcome.stopped_by is not None:
+                    raise Stopped(outcome.stopped_by)
+                ended(run, outcome)
+    finally:
+        _stop([process for _, process, _ in running.values()])
+
+
+def _start(run: Planned, threads: int) -> tuple[Any, Connection]:
+    """A process that ignores Ctrl-C until its loop has begun: only this one then says that it was stopped."""
+    context = multiprocessing.get_context("spawn")
+    ear, mouth = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(run, threads, mouth))
+    here = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if here else None
+    try:
+        process.start()
+    finally:
+        if here:
+            signal.signal(signal.SIGINT, before)
+    mouth.close()
+    return process, ear
+
+
+def _work(run: Planned, threads: int, mouth: Connection) -> None:
+    """What such a process does."""
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    torch.set_num_threads(threads)
+    mouth.send(attempt(run, quiet=True))
+
+
+def _end_with_the_parent() -> None:
+    """A parent that was killed can't say so: its children save where they are and go too."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _hear(process: Any, ear: Connection) -> Outcome:
+    process.join()
+    with ear:
+        try:
+            if ear.poll():
+                found: Outcome = ear.recv()
+                return found
+        except EOFError:
+            pass
+    code = process.exitcode
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    return Outcome(None, f"its process {how}; was there too little memory? fewer --jobs need less")
+
+
+def _stop(processes: Sequence[Any]) -> None:
+    """Ask the processes to save where they are and wait for that; a second signal does not wait."""
+    if not processes:
+        return
+    print("stopping: each run saves where it is", file=sys.stderr, flush=True)
+    try:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+    except Stopped:
+        for process in processes:
+            process.kill()
+        raise
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """Within: SIGINT and SIGTERM raise `Stopped`, but for a run's loop, which first saves where it is."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, _: object) -> None:
+        raise Stopped(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

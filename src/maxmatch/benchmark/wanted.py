@@ -1,0 +1,146 @@
+"""Which runs a benchmark is made of: method specs, folds and settings become one recipe and one folder a run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maxmatch.errors import UsageError
+from maxmatch.methods import METHODS, canonical, method_class
+from maxmatch.settings import parse_value
+from maxmatch.train.pictures import title
+from maxmatch.train.recipe import Recipe
+from maxmatch.train.recipes import compose, overlay
+
+Given = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One run: a method, as it was spelled, on one fold."""
+
+    label: str
+    fold: int
+    recipe: Recipe
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"{self.label}, fold {self.fold}"
+
+
+def plan(methods: str, folds: str, given: Given, config: str | None, out: Path | None) -> tuple[Path, list[Planned]]:
+    """The benchmark's folder and its runs, fold by fold, so that methods can be compared as early as possible."""
+    _refuse("method", "name", given, "type --methods fixmatch,maxmatch")
+    _refuse("train", "fold", given, "type --folds 5 for folds 1 to 5, or --folds 1,3,5")
+    specs = parse_methods(methods)
+    numbers = parse_folds(folds)
+    recipes = {
+        (label, fold): compose(config=config, given=_settings(label, options, fold, given))
+        for fold in numbers
+        for label, options in specs.items()
+    }
+    _refuse_twins({label: recipes[label, numbers[0]] for label in specs})
+    data = next(iter(recipes.values())).data
+    place = out or Path("runs") / f"benchmark-{title(data)}@{data.labels}"
+    return place, [
+        Planned(label, fold, recipe, place / folder_name(label) / f"fold-{fold}")
+        for (label, fold), recipe in recipes.items()
+    ]
+
+
+def parse_methods(text: str) -> dict[str, dict[str, Any]]:
+    """Each spec, `name:field=value:field=value`, with its settings of the method section.
+
+    A value may hold colons and commas of its own, as `over=fraction:0.5` and `k=1,2,3` do; a method of your own is
+    `module:Class`.
+
+    >>> parse_methods("fixmatch,maxmatch:k=1,2:over=fraction:0.5")["maxmatch:k=1,2:over=fraction:0.5"]
+    {'name': 'maxmatch', 'k': '1,2', 'over': 'fraction:0.5'}
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for spec in re.split(r",(?=\s*[^\s\d.])", text.strip().rstrip(",")):  # a number goes on with the value before it
+        label, options = _parse_spec(spec.strip())
+        if label in found:
+            raise UsageError(f"--methods {text}: {label} stands there twice; name each method once")
+        found[label] = options
+    return found
+
+
+def _parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    name, *pairs = re.split(r":(?=\w+=)", spec)
+    first, colon, rest = name.partition(":")
+    if colon and canonical(first) in METHODS:
+        raise UsageError(f"--methods {spec}: '{rest}' is no field=value; type {first}:k=5")
+    if not name or "=" in name:
+        raise UsageError(f"--methods {spec}: a method's name comes first; type fixmatch,maxmatch:k=5")
+    options: dict[str, Any] = {"name": canonical(name)}
+    for pair in pairs:
+        field, _, value = pair.partition("=")
+        if field in options:
+            raise UsageError(f"--methods {spec}: {field} is given twice; give it once")
+        options[field] = parse_value(value.strip())
+    method_class(options["name"])  # refuses it by name
+    return ":".join([options["name"], *pairs]), options
+
+
+def parse_folds(text: str) -> list[int]:
+    """`5` is folds 1 to 5; `1,3,5` is those; `3,` is the third alone.
+
+    >>> parse_folds("3"), parse_folds("2,4"), parse_folds("3,")
+    ([1, 2, 3], [2, 4], [3])
+    """
+    words = [word.strip() for word in text.strip().rstrip(",").split(",")]
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise UsageError(f"--folds {text}: whole numbers are wanted; type 5 for folds 1 to 5, or 1,3,5")
+    numbers = [int(word) for word in words]
+    if "," in text:
+        if len(set(numbers)) < len(numbers):
+            raise UsageError(f"--folds {text}: a fold stands there twice; name each once")
+        return numbers
+    if not 1 <= numbers[0] <= 1000:
+        raise UsageError(f"--folds {text}: from 1 to 1000 folds; type 5 for folds 1 to 5, or 1,3,5")
+    return list(range(1, numbers[0] + 1))
+
+
+def folder_name(label: str) -> str:
+    """A spec as every file system takes it.
+
+    >>> folder_name("freematch:over=worst:k=3")
+    'freematch-over=worst-k=3'
+    """
+    return re.sub(r"[^\w.,=-]", "-", label)
+
+
+def command_line(data: str | None, options: Mapping[str, object], sets: Sequence[str] | None) -> str:
+    """What to type for the same benchmark; options that are None are left out."""
+    named = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
+    named += [("--set", text) for text in sets or []]
+    return shlex.join(["maxmatch", "benchmark", *([data] if data else []), *(word for pair in named for word in pair)])
+
+
+def _settings(label: str, options: dict[str, Any], fold: int, given: Given) -> dict[str, dict[str, Any]]:
+    """What was typed for all runs, with the method and the fold of one. The seed is the fold unless one was typed."""
+    for field, value in given.get("method", {}).items():
+        if field in options and str(options[field]) != str(value):
+            raise UsageError(f"method.{field} is given twice, as {value} for all and in {label}: leave one of them out")
+    return overlay({"train": {"seed": fold}}, given, {"train": {"fold": fold}, "method": options})
+
+
+def _refuse(section: str, field: str, given: Given, instead: str) -> None:
+    if field in given.get(section, {}):
+        raise UsageError(f"{section}.{field} = {given[section][field]}: a benchmark has several; {instead}")
+
+
+def _refuse_twins(recipes: dict[str, Recipe]) -> None:
+    """Two spellings of one method would be trained twice and compared with themselves."""
+    labels = list(recipes)
+    for number, label in enumerate(labels):
+        for before in labels[:number]:
+            if recipes[label] == recipes[before]:
+                raise UsageError(f"--methods: {before} and {label} are the same method; name one of them")
+            if folder_name(label).casefold() == folder_name(before).casefold():
+                raise UsageError(f"--methods: {before} and {label} would share a folder; leave one of them out")

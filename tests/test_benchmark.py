@@ -1,0 +1,361 @@
+"""`maxmatch benchmark`: its figures against numpy, its runs against ordinary ones, and what a stop or a failure leaves."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+import maxmatch
+from maxmatch.benchmark import runs as benchmark_runs
+from maxmatch.benchmark.figures import table
+from maxmatch.benchmark.wanted import parse_folds, parse_methods, plan
+from maxmatch.cli import run
+from maxmatch.errors import UsageError
+from maxmatch.train.step import Step
+
+SMALL = ["--steps", "4", *(word for text in ("batch=8", "ratio=1", "threads=1", "checkpoint_every=2", "evaluate_every=2")
+                           for word in ("--set", f"train.{text}"))]  # fmt: skip
+COMMAND = ["benchmark", "digits@20", "--methods", "fixmatch,maxmatch:k=2", "--folds", "2", *SMALL]
+CLOCK = ("seconds", "steps_per_second", "commit")
+BROKEN = """
+from dataclasses import dataclass
+from maxmatch.methods.fixmatch import FixMatch
+
+@dataclass(frozen=True)
+class Broken(FixMatch):
+    def losses(self, run, batch):
+        raise ValueError("it never worked\\nat all")
+"""
+
+
+def call(capsys, *typed: object) -> tuple[int, str, str]:
+    code = run([str(word) for word in typed])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in err
+    return code, out, err
+
+
+def record(folder: Path) -> dict:
+    return json.loads((folder / "benchmark.json").read_text())
+
+
+def numbers(folder: Path) -> list[dict]:
+    """The rows of a benchmark without what no two runs share."""
+    return [{key: value for key, value in row.items() if key not in CLOCK} for row in record(folder)["runs"]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """A benchmark that was never stopped."""
+    out = tmp_path_factory.mktemp("benchmark") / "whole"
+    assert run([*COMMAND, "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch) -> Path:
+    """A module with a method that raises."""
+    path = tmp_path / "broken.py"
+    path.write_text(BROKEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield path
+    sys.modules.pop("broken", None)
+
+
+@pytest.fixture
+def steps(monkeypatch) -> list[int]:
+    """The steps done in this process."""
+    done, step = [], Step.__call__
+
+    def counting(self, t):
+        done.append(t)
+        step(self, t)
+
+    monkeypatch.setattr(Step, "__call__", counting)
+    return done
+
+
+def rows(label: str, values: dict[int, float | None]) -> list[dict]:
+    names = ("last", "median20", "best", "robust_error", "steps_per_second")
+    return [{"method": label, "fold": f, "state": "finished", **dict.fromkeys(names, v)} for f, v in values.items()]
+
+
+def test_the_figures_are_numpy_s():
+    draws = np.random.default_rng(0).normal(10, 3, (3, 5))
+    found = table(
+        [row for label, line in zip("abc", draws.tolist(), strict=True) for row in rows(label, dict(enumerate(line)))]
+    )
+    for line, values in zip(found["methods"], draws, strict=True):
+        assert line["n"] == 5
+        assert line["median20"]["mean"] == pytest.approx(np.mean(values))
+        assert line["median20"]["std"] == pytest.approx(np.std(values, ddof=1))
+    for line, values in zip(found["paired"], draws[1:], strict=True):
+        differences = values - draws[0]
+        assert (line["against"], line["n"], line["last"]["n"]) == ("a", 5, 5)
+        assert line["last"]["mean"] == pytest.approx(np.mean(differences))
+        assert line["last"]["standard_error"] == pytest.approx(np.std(differences, ddof=1) / np.sqrt(5))
+        assert line["last"]["better"] == (differences < 0).sum()
+
+
+def test_only_folds_that_both_have_finished_are_paired():
+    first, other = rows("a", {1: 1.0, 2: 2.0, 3: 4.0, 4: None}), rows("b", {2: 5.0, 3: 3.0, 4: 9.0, 5: 70.0})
+    first[0]["state"] = "failed"
+    found = table([*first, *other])
+    assert [line["n"] for line in found["methods"]] == [3, 4]
+    assert found["methods"][0]["last"] == {"n": 2, "mean": 3.0, "std": pytest.approx(2**0.5)}
+    (paired,) = found["paired"]
+    assert paired["n"] == 3
+    assert paired["last"] == {"n": 2, "mean": 1.0, "standard_error": pytest.approx(2.0), "better": 1}
+
+
+def test_specs_and_folds_are_read():
+    found = parse_methods("fixmatch, Mean_Teacher:k=2,maxmatch:k=1,2,3:over=fraction:0.5,maxmatch:k=1:.5,2:.5")
+    assert found == {
+        "fixmatch": {"name": "fixmatch"},
+        "mean-teacher:k=2": {"name": "mean-teacher", "k": 2},
+        "maxmatch:k=1,2,3:over=fraction:0.5": {"name": "maxmatch", "k": "1,2,3", "over": "fraction:0.5"},
+        "maxmatch:k=1:.5,2:.5": {"name": "maxmatch", "k": "1:.5,2:.5"},
+    }
+    own = "maxmatch.methods.uda:UDA:k=2"
+    assert parse_methods(own) == {own: {"name": "maxmatch.methods.uda:UDA", "k": 2}}
+    assert (parse_folds("2"), parse_folds("1,3,5"), parse_folds("4,")) == ([1, 2], [1, 3, 5], [4])
+
+
+def test_seed_and_fold_of_each_run():
+    _, runs = plan("fixmatch,uda", "1,3", {}, None, Path("x"))
+    assert [(r.label, r.fold, r.recipe.train.seed) for r in runs] == [
+        ("fixmatch", 1, 1), ("uda", 1, 1), ("fixmatch", 3, 3), ("uda", 3, 3),
+    ]  # fmt: skip
+    assert {r.recipe.train.fold for r in runs} == {1, 3}
+    _, runs = plan("fixmatch", "2", {"train": {"seed": 7}, "method": {"threshold": 0.5}}, None, Path("x"))
+    assert [(r.recipe.train.seed, r.recipe.train.fold) for r in runs] == [(7, 1), (7, 2)]
+    assert runs[0].recipe.method.threshold == 0.5
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ("fixmatch,fixmatch", "twice"),
+        ("maxmatch,maxmatch:k=3", "the same method"),
+        ("maxmatch:5", "type maxmatch:k=5"),
+        ("maxmatch:k=2:k=3", "k is given twice"),
+        ("fixmatch:treshold=0.5", "did you mean 'method.threshold'"),
+        ("", "name comes first"),
+        ("k=3,fixmatch", "name comes first"),
+    ],
+)
+def test_wrong_specs_are_one_line(methods, message):
+    with pytest.raises(UsageError, match=message):
+        plan(methods, "2", {}, None, Path("x"))
+
+
+def test_what_is_stored_is_what_the_runs_say(whole, capsys):
+    found = record(whole)
+    assert [(r["method"], r["fold"], r["seed"]) for r in found["runs"]] == [
+        ("fixmatch", 1, 1), ("maxmatch:k=2", 1, 1), ("fixmatch", 2, 2), ("maxmatch:k=2", 2, 2),
+    ]  # fmt: skip
+    results = {
+        (r["method"], r["fold"]): json.loads((whole / r["folder"] / "result.json").read_text()) for r in found["runs"]
+    }
+    assert results["maxmatch:k=2", 2]["k"] == 2
+    for row in found["runs"]:
+        result = results[row["method"], row["fold"]]
+        assert row["state"] == "finished"
+        assert {name: row[name] for name in ("last", "median20", "best")} == result["error"]
+        for name in ("robust_error", "steps", "seconds", "recipe_sha256", "device", "threads"):
+            assert row[name] == result[name]
+    last = np.array([[results[label, fold]["error"]["last"] for fold in (1, 2)] for label in found["methods"]])
+    for line, values in zip(found["table"]["methods"], last, strict=True):
+        assert line["last"]["mean"] == pytest.approx(values.mean())
+        assert line["last"]["std"] == pytest.approx(values.std(ddof=1))
+    assert found["table"]["paired"][0]["last"]["mean"] == pytest.approx((last[1] - last[0]).mean())
+    assert {"command", "commit", "versions", "hardware"} <= set(found)
+    assert found["command"].startswith(
+        "maxmatch benchmark digits@20 --methods fixmatch,maxmatch:k=2 --folds 2 --steps 4"
+    )
+    with open(whole / "benchmark.csv", newline="") as file:
+        kept = list(csv.DictReader(file))
+    assert [(r["method"], float(r["last"])) for r in kept] == [(r["method"], r["last"]) for r in found["runs"]]
+
+
+def test_a_run_of_a_benchmark_is_what_train_makes(whole, tmp_path, capsys):
+    typed = ["train", "digits@20", "--method", "maxmatch", "--k", "2", "--seed", "2", *SMALL, "--out", tmp_path / "a"]
+    assert call(capsys, *typed)[0] == 0
+    alone, ours = (
+        json.loads((f / "result.json").read_text()) for f in (tmp_path / "a", whole / "maxmatch-k=2" / "fold-2")
+    )
+    assert (alone["error"], alone["robust_error"]) == (ours["error"], ours["robust_error"])
+
+
+def test_a_finished_benchmark_shows_its_table_at_once(whole, capsys, steps):
+    before = record(whole)["runs"]
+    code, out, err = call(capsys, *COMMAND, "--out", whole)
+    assert (code, steps, err) == (0, [], "4 of 4 runs are finished already\n")
+    line = record(whole)["table"]["methods"][1]["last"]
+    assert f"{line['mean']:.2f} +- {line['std']:.2f}" in out
+    assert "minus fixmatch" in out
+    assert record(whole)["runs"] == before
+    code, out, err = call(capsys, *COMMAND, "--out", whole, "--only-table", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["runs"] == before
+
+
+def test_only_the_table_trains_nothing_and_writes_nothing(whole, capsys, steps):
+    times = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
+    typed = ["benchmark", "digits@20", "--methods", "fixmatch,uda", "--folds", "3", *SMALL, "--only-table"]
+    code, out, _ = call(capsys, *typed, "--out", whole)
+    assert (code, steps) == (0, [])
+    assert "2 of 6 runs" in out
+    cells = [line.split() for line in out.splitlines() if line.strip().startswith("uda")]
+    assert cells == [["uda", "0", *"-----"], ["uda", "0", *"-----"]]
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == times
+
+
+def test_other_settings_are_refused_before_anything_is_trained(whole, capsys, steps):
+    code, out, err = call(capsys, *COMMAND, "--set", "train.lr=0.1", "--out", whole)
+    assert (code, out, steps, err.count("\n")) == (2, "", [], 1)
+    assert "train.lr = 0.1, but" in err
+    code, _, err = call(capsys, *COMMAND, "--out", whole / "fixmatch" / "fold-1")
+    assert code == 2
+    assert "holds a run, not a benchmark" in err
+
+
+def test_killed_in_the_second_run_it_goes_on_and_ends_the_same(whole, tmp_path, capsys, steps):
+    """A process of its own gets SIGTERM in the second step of the second of four runs."""
+    script = """
+import os, signal, sys
+from maxmatch.cli import run
+from maxmatch.train.step import Step
+step, done = Step.__call__, []
+def stopping(self, t):
+    done.append(t)
+    if len(done) == 6:
+        os.kill(os.getpid(), signal.SIGTERM)
+    step(self, t)
+Step.__call__ = stopping
+sys.exit(run(sys.argv[1:]))
+"""
+    out = tmp_path / "stopped"
+    environment = os.environ | {"PYTHONPATH": str(Path(maxmatch.__file__).parents[1])}
+    typed = [sys.executable, "-c", script, *COMMAND, "--out", str(out)]
+    done = subprocess.run(typed, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 143, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last == f"maxmatch: stopped with 1 of 4 runs ended, nothing is lost: to go on, type {record(out)['command']}"
+    assert [row["state"] for row in record(out)["runs"]] == ["finished", *["unfinished"] * 3]
+    code, _, err = call(capsys, *COMMAND, "--out", out)
+    assert code == 0
+    assert "maxmatch:k=2, fold 1: goes on (run 2 of 4)" in err
+    assert len(steps) == 16 - 6  # none is done twice
+    assert numbers(out) == numbers(whole)
+    ours, theirs = (load_file(folder / "maxmatch-k=2" / "fold-1" / "model.safetensors") for folder in (out, whole))
+    assert all(ours[name].equal(theirs[name]) for name in theirs)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_between_two_runs_is_one_line_too(tmp_path, capsys, monkeypatch, number):
+    monkeypatch.setattr(benchmark_runs, "fit", lambda *_, **__: os.kill(os.getpid(), number))
+    before = signal.getsignal(number)
+    code, out, err = call(capsys, *COMMAND, "--out", tmp_path)
+    assert (code, out) == (128 + number, "")
+    assert "to go on, type maxmatch benchmark digits@20" in err.splitlines()[-1]
+    assert signal.getsignal(number) is before
+
+
+def test_two_jobs_give_the_same_and_a_failing_run_leaves_the_others(whole, broken, tmp_path, capfd):
+    typed = ["benchmark", "digits@20", "--methods", "broken:Broken,fixmatch", "--folds", "1,", *SMALL, "--jobs", "2"]
+    code, out, err = call(capfd, *typed, "--out", tmp_path / "b")
+    assert code == 1
+    failed, fine = numbers(tmp_path / "b")
+    assert fine == numbers(whole)[0]
+    assert (failed["state"], failed["last"]) == ("failed", None)
+    assert "ValueError: it never worked" in failed["failed"]
+    assert len([line for line in err.splitlines() if "it never worked" in line]) == 1
+    assert err.splitlines()[-1].startswith("maxmatch: 1 of 2 runs failed")
+    assert f"{fine['last']:.2f} +- -" in out  # one fold has no deviation
+
+
+def test_a_failing_run_in_this_process_leaves_the_others_and_can_be_mended(whole, broken, tmp_path, capsys):
+    typed = [
+        "benchmark",
+        "digits@20",
+        "--methods",
+        "broken:Broken,fixmatch",
+        "--folds",
+        "1,",
+        *SMALL,
+        "--out",
+        tmp_path / "b",
+    ]
+    code, _, err = call(capsys, *typed)
+    assert code == 1
+    assert [row["state"] for row in record(tmp_path / "b")["runs"]] == ["failed", "finished"]
+    assert "broken:Broken, fold 1: failed: ValueError: it never worked; to see where" in err
+    sys.modules["broken"].Broken.losses = maxmatch.FixMatch.losses
+    code, out, err = call(capsys, *typed)
+    assert code == 0
+    mended, fine = numbers(tmp_path / "b")
+    assert fine == numbers(whole)[0]
+    assert mended["last"] == fine["last"]  # it is FixMatch now
+    assert [line.split()[-4:] for line in out.splitlines() if "+0.00" in line] == [["+0.00", "+-", "-", "0/1"]]
+
+
+def test_without_a_test_set_there_are_dashes(whole, tmp_path, capsys, monkeypatch):
+    result = json.loads((whole / "fixmatch/fold-1/result.json").read_text())
+    result |= {"error": {"last": None, "median20": None, "best": None}, "robust_error": None, "top5_error": None}
+    monkeypatch.setattr(benchmark_runs, "fit", lambda *_, **__: result)
+    code, out, err = call(capsys, *COMMAND, "--out", tmp_path / "a")
+    assert code == 0
+    assert "error not measured, there is no test set" in err
+    cells = [line.split() for line in out.splitlines() if line.strip().startswith("maxmatch:k=2")]
+    assert cells[0][:6] == ["maxmatch:k=2", "2", *"----"]
+    assert cells[1] == ["maxmatch:k=2", "2", *"-----"]
+
+
+def test_a_process_that_is_killed_is_one_line():
+    from multiprocessing import Pipe
+
+    class Killed:
+        exitcode = -9
+
+        def join(self):
+            pass
+
+    ear, mouth = Pipe(duplex=False)
+    mouth.close()
+    assert "was killed by signal 9" in benchmark_runs._hear(Killed(), ear).failed
+
+
+def test_a_signal_ends_the_processes_of_all_jobs(tmp_path, monkeypatch, capsys):
+    (tmp_path / "sleeper.py").write_text("import time\ndef work(run, threads, mouth):\n    time.sleep(300)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    import sleeper
+
+    begun, started, start = [], [], benchmark_runs._start
+
+    def begins(name):
+        begun.append(name)
+        if len(begun) == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def starting(*words):
+        process, ear = start(*words)
+        started.append(process)
+        return process, ear
+
+    monkeypatch.setattr(benchmark_runs, "_work", sleeper.work)
+    monkeypatch.setattr(benchmark_runs, "_start", starting)
+    with pytest.raises(benchmark_runs.Stopped):
+        benchmark_runs.run_all(["a", "b", "c"], 2, begins, None)
+    assert len(started) == 1
+    assert started[0].exitcode == -signal.SIGTERM
+    sys.modules.pop("sleeper")
