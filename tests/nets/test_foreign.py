@@ -129,7 +129,7 @@ def test_without_timm_the_line_says_what_to_install(monkeypatch):
         ("nowhere:Net", {}, "No module named 'nowhere'"),
         ("nets.test_foreign:Nobody", {}, "read as package.module:Class"),
         ("json:dumps", {}, "no subclass of torch.nn.Module"),
-        ("nets.test_foreign:Mean", {}, r"it is made as Mean\(classes=, channels=\)"),
+        ("nets.test_foreign:Mean", {}, r"made as Mean\(classes=, channels=\)"),
         ("nets.test_foreign:Stubborn", {"size": (8, 8)}, r"logits \(2, 7\) are wanted"),
         ("nets.test_foreign:Own", {"pretrained": True}, "write it into Own"),
         ("resnet18", {"dropout": 0.5}, "resnet18 has no dropout"),
@@ -165,7 +165,9 @@ def test_remixmatch_asks_a_net_for_its_features(tiny, tmp_path):
 def test_a_net_that_was_changed_after_training_is_refused(tiny, tmp_path, monkeypatch):
     import nets.test_foreign as here
 
-    maxmatch.fit(tiny("fixmatch", net={"name": "nets.test_foreign:Own"}, train={"steps": 1}), tmp_path / "a", quiet=True)
+    maxmatch.fit(
+        tiny("fixmatch", net={"name": "nets.test_foreign:Own"}, train={"steps": 1}), tmp_path / "a", quiet=True
+    )
     monkeypatch.setattr(here, "Own", Bare)
     with pytest.raises(UserError, match="restore the net as it was trained"):
         maxmatch.load(tmp_path / "a")

@@ -30,13 +30,18 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> Tensor:
 
     Raises OSError where the file cannot be decoded.
     """
-    channels, height, width = shape
     try:
         with Image.open(path) as file:
             picture = ImageOps.exif_transpose(file)
-            picture = _eight_bit(picture).convert("RGB" if channels == 3 else "L")
+            picture = _eight_bit(picture).convert("RGB" if shape[0] == 3 else "L")
     except Exception as error:  # decoders meet damage in every way there is
         raise OSError(f"{path}: cannot be read as a picture ({type(error).__name__})") from None
+    return fit_picture(picture, shape)
+
+
+def fit_picture(picture: Image.Image, shape: tuple[int, int, int]) -> Tensor:
+    """A grey or RGB picture as a (C, H, W) uint8 tensor: scaled to cover by PIL's bicubic filter, cropped centrally."""
+    channels, height, width = shape
     if picture.size != (width, height):
         picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
     return torch.from_numpy(np.array(picture).reshape(height, width, channels)).permute(2, 0, 1)

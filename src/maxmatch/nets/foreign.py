@@ -69,7 +69,9 @@ def _timm(name: str, classes: int, channels: int, size: Size | None, dropout: fl
         hint = f"did you mean '{TIMM}{near[0]}'?" if near else "timm has no net of that name"
         raise UsageError(f"net.name = '{name}': {OURS}; {hint}")
     options: dict[str, Any] = {"drop_rate": dropout} if dropout else {}
-    if size is not None and timm.get_pretrained_cfg(word).fixed_input_size:  # its position embedding has a size
+    if size is not None and getattr(
+        timm.get_pretrained_cfg(word), "fixed_input_size", False
+    ):  # its position embedding has a size
         options["img_size"] = size
     try:
         net = timm.create_model(word, pretrained=pretrained, num_classes=classes, in_chans=channels, **options)
@@ -94,7 +96,7 @@ def _own(name: str, classes: int, channels: int, dropout: float, pretrained: boo
     try:
         net: nn.Module = cls(classes=classes, channels=channels)
     except TypeError as error:
-        raise UsageError(f"net.name = '{name}': {_brief(error)}; it is made as {attribute}(classes=, channels=)") from None
+        raise UsageError(f"net.name = '{name}': {_brief(error)}; made as {attribute}(classes=, channels=)") from None
     if not any(True for _ in net.parameters()):
         raise UsageError(f"net.name = '{name}': it has no parameters to train")
     return net
