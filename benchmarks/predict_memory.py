@@ -3,8 +3,8 @@
     python benchmarks/predict_memory.py                    100,000 files; some minutes on 2 cores
     python benchmarks/predict_memory.py --files 20000
 
-Draws a few hundred small pictures, links them into folders until there are enough files, trains a tiny net on digits, and
-samples the resident memory of `maxmatch predict` as its rows come.
+Draws a few hundred small pictures, links them into folders until there are enough files, trains a tiny net on digits,
+and samples the resident memory of `maxmatch predict` as its rows come.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ scaled to cover by a bicubic filter, cropped centrally, normalised, the net, sof
 preprocessing are in the file's metadata, as JSON.
 
 The resize is PIL's, as prediction has it: its weights are made from the picture's size and multiplied in, rows and
-columns apart, each rounded to 0..255 as PIL does. It differs from PIL by one level at most, in fewer than one value of a
-hundred (tests/test_export.py); ONNX's Resize, which does not round between rows and columns, would differ by more. The
-price is a dense product: large photographs take longer than in PIL, and as floats four times their memory.
+columns apart, each rounded to 0..255 as PIL does. It differs from PIL by one level at most, in fewer than one value in
+a hundred (tests/test_export.py); ONNX's Resize, which does not round between rows and columns, would differ by more.
+The price is a dense product: large photographs take longer than in PIL, and as floats four times their memory.
 
 A file is written only when what will stand in it, run by onnxruntime or by a loaded torch program, has agreed with the
 run's classifier on real images of several sizes.
