@@ -4,9 +4,10 @@ Input `images`: uint8 (N, H, W, 3), upright RGB, every size. Output `probabiliti
 scaled to cover by a bicubic filter, cropped centrally, normalised, the net, softmax. The names of the classes and the
 preprocessing are in the file's metadata, as JSON.
 
-The resize is PIL's, as prediction has it: its weights are made from the picture's size and multiplied in, rows and
-columns apart, each rounded to 0..255 as PIL does. It differs from PIL by one level at most, in fewer than one value in
-a hundred (tests/test_export.py); ONNX's Resize, which does not round between rows and columns, would differ by more.
+The resize is PIL's, as prediction has it: its weights are made from the picture's size and multiplied in, along rows and
+then along columns, each time rounded to 0..255. Where PIL goes the same way it differs by one level at most, in fewer
+than one value in a hundred; newer versions of PIL take the columns of some pictures first, and there it is a level or
+two in more of them (tests/test_export.py). ONNX's Resize, which does not round in between, would be further off.
 The price is a dense product: large photographs take longer than in PIL, and as floats four times their memory.
 
 A file is written only when what will stand in it, run by onnxruntime or by a loaded torch program, has agreed with the
@@ -45,7 +46,7 @@ from maxmatch.train.resume import saved_recipe
 ENDINGS = {".onnx": "onnx", ".pt2": "torch"}
 FORMAT_VERSION = 1
 # Largest difference of a probability: between the same arithmetic in two programs, and between PIL's resize and ours,
-# where a pixel in a thousand is one level off.
+# where some pixels are a level off.
 SAME, CLOSE = 1e-4, 0.02
 
 Pictures = npt.NDArray[np.uint8]  # (N, H, W, 3)
