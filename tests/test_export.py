@@ -58,6 +58,29 @@ def test_the_resize_inside_is_pil_s(shape):
             assert (difference > 0).float().mean() < 0.01
 
 
+def test_onnx_s_own_resize_would_be_further_off():
+    """Why the file has no Resize: the operator with PIL's filter, on the middle of two photographs."""
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    options = {"mode": "cubic", "antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "", "size"], ["y"], **options)], "resize",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, "H", "W"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor("size", TensorProto.INT64, [4], [1, 3, 32, 32])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for picture in (CHINA[:400, :400], FLOWER[:200, :200]):
+        pixels = torch.from_numpy(picture.copy()).permute(2, 0, 1)
+        expected = fit_picture(Image.fromarray(picture), (3, 32, 32)).int()
+        theirs = torch.from_numpy(session.run(None, {"x": pixels[None].float().numpy()})[0][0])
+        ours = Whole(nn.Identity(), Preprocessing(3, 32, 32)).fitted(torch.from_numpy(picture.copy())[None])[0].int()
+        wrong = [(found != expected).float().mean() for found in (ours, theirs.add(0.5).floor().clamp(0, 255).int())]
+        assert wrong[0] < 0.01 < 0.03 < wrong[1]
+
+
 def test_the_file_is_run_by_onnxruntime_alone(run, written):
     """In a process that has no torch, on a photograph, on a small part of one and on digits in their own size."""
     script = (
@@ -121,15 +144,15 @@ def test_torch_export_gives_the_same(run, capsys):
     assert program(torch.from_numpy(CHINA[None, :100, :30].copy())).shape == (1, 10)
 
 
-def test_a_net_of_timm_in_colour_is_exported_too(tmp_path):
+def test_a_net_from_elsewhere_in_colour_is_exported_too(tmp_path):
     import onnxruntime
 
     from maxmatch.nets import make_net
 
     torch.manual_seed(0)
-    net = make_net("timm:test_resnet", 4, 3, size=(32, 32)).eval()
+    net = make_net("nets.test_foreign:Own", 4, 3, size=(32, 32)).eval()
     classifier = Classifier(net, tuple("abcd"), Preprocessing(3, 32, 32))
-    content, program = to_onnx(classifier, "timm:test_resnet")
+    content, program = to_onnx(classifier, "nets.test_foreign:Own")
     found = compare(classifier, program, [CHINA[None], np.stack([FLOWER[:64, :64], CHINA[:64, :64]])])
     assert found.images == 3
     assert found.sizes == 2

@@ -4,11 +4,11 @@ Input `images`: uint8 (N, H, W, 3), upright RGB, every size. Output `probabiliti
 scaled to cover by a bicubic filter, cropped centrally, normalised, the net, softmax. The names of the classes and the
 preprocessing are in the file's metadata, as JSON.
 
-The resize is PIL's, as prediction has it: its weights are made from the picture's size and multiplied in, along rows and
-then along columns, each time rounded to 0..255. Where PIL goes the same way it differs by one level at most, in fewer
-than one value in a hundred; newer versions of PIL take the columns of some pictures first, and there it is a level or
-two in more of them (tests/test_export.py). ONNX's Resize, which does not round in between, would be further off.
-The price is a dense product: large photographs take longer than in PIL, and as floats four times their memory.
+The resize is PIL's, as prediction has it: its weights are made from the picture's size and multiplied in, along rows
+and then along columns, each time rounded to 0..255. Where PIL goes the same way it differs by one level at most, in
+fewer than one value in a hundred; Pillow 13 takes the columns of some pictures first, and there it is a level or two in
+more of them. ONNX's Resize, which does not round in between, is further off (tests/test_export.py). The price is a
+dense product: large photographs take longer than in PIL, and as floats four times their memory.
 
 A file is written only when what will stand in it, run by onnxruntime or by a loaded torch program, has agreed with the
 run's classifier on real images of several sizes.
