@@ -278,7 +278,7 @@ MISTAKES = [
     (["predict", "nowhere", "."], 2, "no such run folder"),
     (["predict", "nowhere", ".", "--format", "xml"], 2, "choose from csv, jsonl"),
     (["predict", "nowhere", ".", "--k", "3"], 2, "it is for --unlabeled"),
-    (["predict", "nowhere", ".", "--workers", "0"], 2, "0 is not in the range"),
+    (["predict", "nowhere", ".", "--workers", "0"], 2, "'--workers'"),
     (["predict", "--unlabeled", "nowhere"], 2, "holds no run"),
     (["predict", "--unlabeled", "nowhere", "."], 2, "leave one of them out"),
     (["predict", "--unlabeled", "nowhere", "--top", "2"], 2, "are for a folder of pictures"),
