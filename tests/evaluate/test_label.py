@@ -16,7 +16,7 @@ from PIL import Image
 
 import maxmatch
 from maxmatch.errors import UsageError
-from maxmatch.evaluate import label
+from maxmatch.evaluate import label, progress
 from maxmatch.evaluate.label import batch_size, batches, label_folder, read_ahead
 from maxmatch.evaluate.rows import choose_format, writing_rows
 
@@ -182,8 +182,29 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     assert process.returncode == 0
 
 
+def test_rows_stay_in_the_pipe_while_a_bar_is_on_the_terminal():
+    """As `maxmatch predict ... > labels.csv` has it: standard error is a terminal, standard output is not."""
+    pty = pytest.importorskip("pty")
+    script = (
+        "from maxmatch.evaluate.rows import *\n"
+        "from maxmatch.evaluate.progress import Told\n"
+        "with writing_rows(None, 'csv', ['n']) as write, Told('working', 3) as told:\n"
+        "    for n in range(3): write([{'n': n}]); told.advance(1)\n"
+    )
+    environment = {"PYTHONPATH": str(Path(maxmatch.__file__).parents[1]), "TERM": "xterm"}
+    terminal, theirs = pty.openpty()
+    done = subprocess.run(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=theirs, env=environment, check=True
+    )
+    os.close(theirs)
+    shown = os.read(terminal, 100_000)
+    os.close(terminal)
+    assert done.stdout == b"n\n0\n1\n2\n"
+    assert b"working" in shown
+
+
 def test_long_work_is_not_silent(run, pictures, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(label, "SILENCE", -1.0)
+    monkeypatch.setattr(progress, "SILENCE", -1.0)
     monkeypatch.setattr(label, "BATCH", 100)
     label_folder(run, pictures, tmp_path / "a.csv")
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("labelling")] == [

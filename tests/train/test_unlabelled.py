@@ -15,6 +15,7 @@ import maxmatch
 from maxmatch.augment import Views, Weak, randaugment
 from maxmatch.data.plan import Plan
 from maxmatch.errors import UserError
+from maxmatch.evaluate import progress
 from maxmatch.train import unlabelled
 from maxmatch.train.finished import open_run
 from maxmatch.train.unlabelled import CHUNK, PseudoLabels, label_unlabelled, pseudo_labels
@@ -28,8 +29,10 @@ def run(tmp_path_factory):
     return folder
 
 
-def test_every_image_without_a_label_has_one_row_and_the_doubtful_come_first(run, tmp_path):
+def test_every_image_without_a_label_has_one_row_and_the_doubtful_come_first(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "SILENCE", -1.0)
     count = label_unlabelled(run, tmp_path / "a.csv", k=4)
+    assert capsys.readouterr().err.splitlines()[-1] == "labelling 1175/1175"
     rows = list(csv.DictReader((tmp_path / "a.csv").open()))
     assert list(rows[0]) == ["index", "label", "confidence", "disagreement"]
     labelled = json.loads((run / "split.json").read_text())["labelled"]

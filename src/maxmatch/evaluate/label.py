@@ -9,26 +9,23 @@ from __future__ import annotations
 import math
 import os
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 from torch import Tensor
 
 from maxmatch.data.folder import list_images, read_image
 from maxmatch.errors import UsageError
 from maxmatch.evaluate.classifier import Classifier, load
+from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
 
 PORTION = 32  # files that a thread decodes at a time
 BATCH = 256  # pictures that the net sees at a time, at most
 PIXELS = 2**24  # and values they may have together
-SILENCE = 30.0  # seconds between two lines of progress where there is no terminal
 
 Shape = tuple[int, int, int]
 Read = tuple[str, Tensor | str]  # a file's name in the folder, and its pixels or why there are none
@@ -59,7 +56,8 @@ def label_folder(
     bad = 0
     shape = classifier.preprocessing.shape
     try:
-        with writing_rows(out, kind, columns(top)) as write, _Told(len(names)) as told:
+        seen = out is None and sys.stdout.isatty()  # the rows themselves show how far it is
+        with writing_rows(out, kind, columns(top)) as write, Told("labelling", len(names), quiet=seen) as told:
             for batch in batches(read_ahead(folder, names, shape, workers or default_workers()), batch_size(shape)):
                 for _, pixels in batch:
                     if isinstance(pixels, str):
@@ -148,30 +146,3 @@ def _read(path: Path, shape: Shape) -> Tensor | str:
         return read_image(path, shape)
     except OSError as error:
         return str(error)
-
-
-class _Told:
-    """A bar on a terminal; elsewhere a line now and then, so that long work is not silent."""
-
-    def __init__(self, total: int) -> None:
-        console = Console(stderr=True)
-        self.total, self.done, self.last = total, 0, time.monotonic()
-        self.bar = Progress(console=console, transient=True) if console.is_terminal else None
-        self.task = self.bar.add_task("labelling", total=total) if self.bar else None
-
-    def __enter__(self) -> _Told:
-        if self.bar:
-            self.bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar:
-            self.bar.stop()
-
-    def advance(self, count: int) -> None:
-        self.done += count
-        if self.bar and self.task is not None:
-            self.bar.update(self.task, completed=self.done)
-        elif time.monotonic() - self.last > SILENCE:
-            self.last = time.monotonic()
-            print(f"labelling {self.done}/{self.total}", file=sys.stderr, flush=True)

@@ -8,16 +8,18 @@ whose prediction differs from that of the image itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
+from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
 from maxmatch.train.finished import Finished, open_run
 
@@ -55,7 +57,8 @@ def label_unlabelled(
     """Write a row for each image of the run's pool without a label, what to label next first; returns their number."""
     kind = choose_format(format, out)
     finished = open_run(run, device, data, call="maxmatch.train.unlabelled.label_unlabelled(folder, out, data=...)")
-    found = pseudo_labels(finished, k or finished.recipe.evaluate.robust_views).next_first()
+    with Told("labelling", len(_without_label(finished))) as told:
+        found = pseudo_labels(finished, k or finished.recipe.evaluate.robust_views, told.advance).next_first()
     names = getattr(finished.images, "names", None)  # pictures of a folder have them
     first = "index" if names is None else "path"
     try:
@@ -66,18 +69,26 @@ def label_unlabelled(
     return len(found.position)
 
 
-def pseudo_labels(finished: Finished, k: int) -> PseudoLabels:
-    """Pseudo-label, confidence and disagreement over k strong views of all images that have no label, in pool order."""
+def pseudo_labels(finished: Finished, k: int, told: Callable[[int], None] = lambda count: None) -> PseudoLabels:
+    """Pseudo-label, confidence and disagreement over k strong views of all images that have no label, in pool order.
+
+    `told` is called with the number of images after each chunk.
+    """
     plan, pool = Plan(finished.recipe.train.seed), len(finished.images.x)
-    wanted = np.setdiff1d(finished.split.unlabelled, finished.split.labelled)
+    wanted = _without_label(finished)
     parts = []
     for number in range(-(-pool // CHUNK)):
         index = torch.from_numpy(wanted[wanted // CHUNK == number])
         if len(index):
             parts.append(_judge(finished, plan, number, index, k))
+            told(len(index))
     if not parts:
         return PseudoLabels(torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(0), torch.zeros(0))
     return PseudoLabels(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
+
+
+def _without_label(finished: Finished) -> npt.NDArray[np.int64]:
+    return np.setdiff1d(finished.split.unlabelled, finished.split.labelled)
 
 
 def _judge(finished: Finished, plan: Plan, number: int, index: Tensor, k: int) -> PseudoLabels:
