@@ -6,21 +6,29 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from maxmatch.errors import UsageError
 
 
 def write_safely(path: Path, content: bytes) -> None:
     """Write aside, sync, rename: a reader finds the old file or the new one, never half of one."""
+    with writing_safely(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def writing_safely(path: Path) -> Iterator[BinaryIO]:
+    """The same for a file that is written piece by piece: it has its name when the block ends without an error."""
     aside = path.with_name(f".{path.name}.tmp")
     try:
         with open(aside, "wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
         _sync_folder(path.parent)
-    except OSError:
+    except BaseException:
         aside.unlink(missing_ok=True)
         raise
 
