@@ -62,7 +62,7 @@ def test_version_and_help(capsys):
     assert call(capsys, "--version") == (0, f"maxmatch {maxmatch.__version__}\n", "")
     code, out, _ = call(capsys, "--help")
     assert code == 0
-    for name in ("demo", "train", "preview", "evaluate", "predict", "data", "methods"):
+    for name in ("demo", "train", "preview", "evaluate", "predict", "export", "data", "methods"):
         assert name in out
     code, out, _ = call(capsys, "train", "--help")
     assert code == 0
@@ -295,6 +295,20 @@ MISTAKES = [
     (["benchmark", "digits@20", "--set", "net.name=resnet"], 2, "wrn-DEPTH-WIDTH"),
     (["benchmark", "digits@20", "--jobs", "0"], 2, "--jobs"),
     (["benchmark", "digits@20", "--only-table"], 1, "type it without --only-table"),
+    (["train", "digits@20", "--set", "net.name=nowhere:Net"], 2, "read as package.module:Class"),
+    (["train", "digits@20", "--set", "net.name=wrn-28"], 2, "type wrn-DEPTH-WIDTH"),
+    (["train", "digits@20", "--set", "net.pretrained=true"], 2, "has no published weights"),
+    (["predict", "nowhere"], 2, "or maxmatch predict --unlabeled RUN"),
+    (["predict", "nowhere", "."], 2, "no such run folder"),
+    (["predict", "nowhere", ".", "--format", "xml"], 2, "choose from csv, jsonl"),
+    (["predict", "nowhere", ".", "--k", "3"], 2, "it is for --unlabeled"),
+    (["predict", "nowhere", ".", "--workers", "0"], 2, "'--workers'"),
+    (["predict", "--unlabeled", "nowhere"], 2, "holds no run"),
+    (["predict", "--unlabeled", "nowhere", "."], 2, "leave one of them out"),
+    (["predict", "--unlabeled", "nowhere", "--top", "2"], 2, "are for a folder of pictures"),
+    (["export", "nowhere", "model.onnx"], 2, "no such run folder"),
+    (["export", "nowhere", "model.h5"], 2, "ends in .onnx or .pt2"),
+    (["export", "nowhere", "model.onnx", "--format", "h5"], 2, "choose from onnx, torch"),
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from maxmatch.errors import UsageError
 
@@ -14,6 +15,13 @@ def write_safely(path: Path, content: bytes) -> None:
     """Write aside, sync, rename: a reader finds the old file or the new one, never half of one."""
     with written_aside(path) as aside:
         aside.write_bytes(content)
+
+
+@contextmanager
+def writing_safely(path: Path) -> Iterator[BinaryIO]:
+    """The same for a file that is written piece by piece: it has its name when the block ends without an error."""
+    with written_aside(path) as aside, open(aside, "wb") as file:
+        yield file
 
 
 @contextmanager

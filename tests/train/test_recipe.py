@@ -145,13 +145,13 @@ def test_official_folds_are_used_at_their_own_number_of_labels(protocol, labels,
 
     from maxmatch.data.datasets import from_arrays
     from maxmatch.data.split import make_split
-    from maxmatch.train.fit import _draw_split
+    from maxmatch.train.fit import draw_split
 
     y = [0, 0, 0, 1, 1, 1, -1, -1]
     images = from_arrays(np.zeros((8, 8, 8), np.uint8), y)
     folds = torch.tensor([[0, 1], [2, 0], [1, 2]])  # no balanced draw would choose these
     given = {"data": {"labels": labels, "protocol": protocol}, "train": {"fold": 1}}
-    split = _draw_split(compose("stl10", given=given), dataclasses.replace(images, folds=folds))
+    split = draw_split(compose("stl10", given=given), dataclasses.replace(images, folds=folds))
     drawn = make_split(y, labels, 1).labelled.tolist()
     assert split.labelled.tolist() == ([0, 2] if expected == "official" else drawn)
     assert split.unlabelled.tolist() == list(range(8))
@@ -161,10 +161,10 @@ def test_a_share_by_a_named_protocol_is_one_of_each_class():
     import numpy as np
 
     from maxmatch.data.datasets import from_arrays
-    from maxmatch.train.fit import _draw_split
+    from maxmatch.train.fit import draw_split
 
     y = np.repeat([0, 1], [40, 20])
     images = from_arrays(np.zeros((60, 8, 8), np.uint8), y)
-    split = _draw_split(compose("imagenet", given={"train": {"fold": 1}}), images)
+    split = draw_split(compose("imagenet", given={"train": {"fold": 1}}), images)
     assert np.bincount(y[split.labelled]).tolist() == [4, 2]
     assert len(split.unlabelled) == 54

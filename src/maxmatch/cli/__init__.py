@@ -14,7 +14,9 @@ from maxmatch.cli.app import app
 from maxmatch.errors import UserError
 
 # As a newcomer meets them; --help follows.
-ORDER = ("demo", "train", "preview", "evaluate", "predict", "data", "methods", "settings", "benchmark", "bench")
+ORDER = (
+    "demo", "train", "preview", "evaluate", "predict", "export", "data", "methods", "settings", "benchmark", "bench",
+)  # fmt: skip
 app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__ if command.callback else ""))
 
 # typer carries click inside itself or beside itself, by its version; its own public error leads to either.

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from maxmatch.cli.app import app
+from maxmatch.errors import UsageError
 
 
 @app.command()
@@ -50,15 +51,66 @@ def evaluate(
 @app.command()
 def predict(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The pictures to label.")],
-    out: Annotated[Path | None, typer.Option("--out", help="The CSV to write. Default: standard output.")] = None,
-    device: Annotated[str, typer.Option("--device")] = "cpu",
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The pictures to label.", show_default=False)
+    ] = None,
+    unlabeled: Annotated[
+        bool,
+        typer.Option(
+            "--unlabeled",
+            help="Instead of DIR: the images without a label that the run was trained on, each with its pseudo-label "
+            "and its disagreement, the share of K strong views that the net calls something else. What to label next "
+            "comes first: the highest (1 - confidence) + disagreement.",
+        ),
+    ] = False,
+    out: Annotated[Path | None, typer.Option("--out", help="The file to write. Default: standard output.")] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", help="csv or jsonl. Default: by the ending of --out, else csv.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", help="How many of the most likely classes, for DIR.", min=1)] = 1,
+    k: Annotated[
+        int | None, typer.Option("--k", help="Strong views per image, for --unlabeled. Default: the run's.", min=1)
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Threads that read pictures. Default: by the cores, up to 4.", min=1)
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "cpu",
 ) -> None:
-    """Label the pictures of a folder: CSV of path, label and confidence, one row per readable file."""
+    """Label the pictures of a folder: path, label and confidence, one row per readable file. Any number of files."""
+    if unlabeled:
+        if folder is not None:
+            raise UsageError(f"--unlabeled labels the run's own images, not {folder}: leave one of them out")
+        if top > 1 or workers:
+            raise UsageError("--top and --workers are for a folder of pictures: leave them out with --unlabeled")
+        from maxmatch.train.unlabelled import label_unlabelled
+
+        label_unlabelled(run_folder, out, device, k=k, format=format)
+        return
+    if folder is None:
+        raise UsageError("what is to be labelled? Type maxmatch predict RUN DIR, or maxmatch predict --unlabeled RUN")
+    if k is not None:
+        raise UsageError(f"--k {k}: it is for --unlabeled; leave it out")
     from maxmatch.evaluate.label import label_folder
 
-    bad = label_folder(run_folder, folder, out, device)
-    for line in bad:
-        print(f"maxmatch: {line}: left out", file=sys.stderr)
+    bad = label_folder(run_folder, folder, out, device, format=format, top=top, workers=workers)
     if bad:
-        print(f"maxmatch: {len(bad)} files were left out", file=sys.stderr)
+        print(f"maxmatch: {bad} files were left out", file=sys.stderr)
+
+
+@app.command()
+def export(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="model.onnx, or model.pt2 for torch.export.")],
+    format: Annotated[
+        str | None, typer.Option("--format", help="onnx or torch. Default: by the ending of FILE.")
+    ] = None,
+) -> None:
+    """Write the classifier as one file, resize and normalisation inside: uint8 images (N, H, W, 3) to probabilities.
+
+    The file is kept only if it agrees with torch on real images of several sizes.
+    """
+    from maxmatch.export import export_run
+
+    found = export_run(run_folder, out, format)
+    print(f"maxmatch: {found}", file=sys.stderr)
+    print(out)

@@ -30,8 +30,12 @@ def read_image(path: Path, shape: tuple[int, int, int]) -> Tensor:
 
     Raises OSError where the file cannot be decoded.
     """
+    return fit_picture(open_image(path, shape[0]), shape)
+
+
+def fit_picture(picture: Image.Image, shape: tuple[int, int, int]) -> Tensor:
+    """A grey or RGB picture as a (C, H, W) uint8 tensor: scaled to cover by PIL's bicubic filter, cropped centrally."""
     channels, height, width = shape
-    picture = open_image(path, channels)
     if picture.size != (width, height):
         picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
     return torch.from_numpy(np.array(picture).reshape(height, width, channels)).permute(2, 0, 1)

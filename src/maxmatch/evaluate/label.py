@@ -1,57 +1,148 @@
-"""Label a folder of pictures with a trained classifier: CSV out, broken files named and left out."""
+"""Label a folder of pictures with a trained classifier, however many there are: rows out, broken files named.
+
+The names of all files are held, their pixels are not. A few threads decode ahead of the net, a bounded number of
+pictures; rows are written in the order of the names, so that the output is the same for any number of threads.
+"""
 
 from __future__ import annotations
 
-import csv
-import io
+import math
 import os
 import sys
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import torch
-from rich.console import Console
-from rich.progress import track
+from torch import Tensor
 
 from maxmatch.data.folder import list_images, read_image
 from maxmatch.errors import UsageError
-from maxmatch.evaluate.classifier import load
-from maxmatch.files import write_safely
+from maxmatch.evaluate.classifier import Classifier, load
+from maxmatch.evaluate.progress import Told
+from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
 
-CHUNK = 256
+PORTION = 32  # files that a thread decodes at a time
+BATCH = 256  # pictures that the net sees at a time, at most
+PIXELS = 2**24  # and values they may have together
+
+Shape = tuple[int, int, int]
+Read = tuple[str, Tensor | str]  # a file's name in the folder, and its pixels or why there are none
 
 
-def label_folder(run: Path, folder: Path, out: Path | None, device: str = "cpu") -> list[str]:
-    """Write `path,label,confidence`, sorted, paths relative to `folder`, or of one file; returns a line for each
-    unreadable one."""
+def label_folder(
+    run: Path,
+    folder: Path,
+    out: Path | None,
+    device: str = "cpu",
+    *,
+    format: str | None = None,
+    top: int = 1,
+    workers: int | None = None,
+) -> int:
+    """Write path, label and confidence of each picture, sorted by path relative to `folder`, or of one file.
+
+    `top` adds the next likely classes. Unreadable files are named on standard error; their number is returned.
+    """
+    kind = choose_format(format, out)
     classifier = load(run, device)
-    files, folder = ([folder], folder.parent) if folder.is_file() else (list_images(folder), folder)
-    if out and not os.access(out.parent, os.W_OK):
-        raise UsageError(f"--out {out}: its folder is not there or can't be written to")
-    bad: list[str] = []
-    rows: list[tuple[str, str, str]] = []
-    console = Console(stderr=True)
-    firsts = range(0, len(files), CHUNK)
-    for first in track(firsts, "labelling", console=console, transient=True, disable=not console.is_terminal):
-        readable, pixels = [], []
-        for path in files[first : first + CHUNK]:
-            try:
-                pixels.append(read_image(path, classifier.preprocessing.shape))
-                readable.append(path)
-            except OSError as error:
-                bad.append(str(error))
-        if pixels:
-            chances = classifier.predict_proba(torch.stack(pixels))
-            labels = chances.argmax(-1)
-            rows += [
-                (path.relative_to(folder).as_posix(), classifier.classes[label], f"{chance[label]:.4f}")
-                for path, label, chance in zip(readable, labels, chances, strict=True)
-            ]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("path", "label", "confidence"))
-    writer.writerows(rows)
-    if out:
-        write_safely(out, text.getvalue().encode(errors="surrogateescape"))
+    if top > len(classifier.classes):
+        raise UsageError(f"--top {top}: there are {len(classifier.classes)} classes; type that or less")
+    if folder.is_file():
+        folder, names = folder.parent, [folder.name]
     else:
-        sys.stdout.write(text.getvalue().encode(errors="surrogateescape").decode(errors="replace"))
+        names = [path.relative_to(folder).as_posix() for path in list_images(folder)]
+    bad = 0
+    shape = classifier.preprocessing.shape
+    try:
+        seen = out is None and sys.stdout.isatty()  # the rows themselves show how far it is
+        with writing_rows(out, kind, columns(top)) as write, Told("labelling", len(names), quiet=seen) as told:
+            for batch in batches(read_ahead(folder, names, shape, workers or default_workers()), batch_size(shape)):
+                for _, pixels in batch:
+                    if isinstance(pixels, str):
+                        print(f"maxmatch: {pixels}: left out", file=sys.stderr)
+                        bad += 1
+                write(rows(classifier, [(n, p) for n, p in batch if isinstance(p, Tensor)], top, kind))
+                told.advance(len(batch))
+    except ReaderGone:
+        pass
     return bad
+
+
+def default_workers() -> int:
+    """Threads that decode: as many as there are cores, up to four; more would wait for the net."""
+    return max(1, min(4, os.cpu_count() or 1))
+
+
+def columns(top: int) -> list[str]:
+    """The columns of a CSV with the `top` likely classes.
+
+    >>> columns(2)
+    ['path', 'label', 'confidence', 'label_2', 'confidence_2']
+    """
+    more = [f"{name}_{place}" for place in range(2, top + 1) for name in ("label", "confidence")]
+    return ["path", "label", "confidence", *more]
+
+
+def rows(classifier: Classifier, pictures: list[tuple[str, Tensor]], top: int, format: str) -> list[Row]:
+    """A row for each picture: its most likely classes, the first of equals first."""
+    if not pictures:
+        return []
+    chances = classifier.predict_proba(torch.stack([pixels for _, pixels in pictures]))
+    order = (-chances).argsort(-1, kind="stable")[:, :top]
+    made = []
+    for (name, _), chance, likely in zip(pictures, chances, order, strict=True):
+        found = [(classifier.classes[label], round(float(chance[label]), 4)) for label in likely]
+        row: Row = {"path": name, "label": found[0][0], "confidence": found[0][1]}
+        if format == "jsonl" and top > 1:
+            row["top"] = [{"label": label, "confidence": confidence} for label, confidence in found]
+        elif top > 1:
+            for place, (label, confidence) in enumerate(found[1:], start=2):
+                row[f"label_{place}"], row[f"confidence_{place}"] = label, confidence
+        made.append(row)
+    return made
+
+
+def read_ahead(folder: Path, names: list[str], shape: Shape, workers: int) -> Iterator[Read]:
+    """All files in their order, decoded by `workers` threads; at most 2 * workers + 1 portions are held."""
+
+    def read(portion: list[str]) -> list[Read]:
+        return [(name, _read(folder / name, shape)) for name in portion]
+
+    waiting: deque[Future[list[Read]]] = deque()
+    with ThreadPoolExecutor(workers) as pool:
+        try:
+            for first in range(0, len(names), PORTION):
+                waiting.append(pool.submit(read, names[first : first + PORTION]))
+                if len(waiting) > 2 * workers:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def batches(files: Iterable[Read], size: int) -> Iterator[list[Read]]:
+    """`size` files at a time."""
+    batch: list[Read] = []
+    for file in files:
+        batch.append(file)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def batch_size(shape: Shape) -> int:
+    """How many pictures of a shape the net sees at a time."""
+    return max(1, min(BATCH, PIXELS // math.prod(shape)))
+
+
+def _read(path: Path, shape: Shape) -> Tensor | str:
+    try:
+        return read_image(path, shape)
+    except OSError as error:
+        return str(error)

@@ -60,6 +60,10 @@ class ReMixMatch(Consistency):
         return Needs(weak=1, strong=self.k, x_strong=True, variants=self.views, mix=self.alpha)
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
+        if features < 1:
+            raise UsageError(
+                "remixmatch needs what the net's head sees: give your net forward_features(x) and num_features"
+            )
         return {**super().parts(classes, images, features), "rotation": nn.Linear(features, 4)}
 
     def prepare(self, run: Run, batch: Batch) -> Batch:

@@ -8,40 +8,42 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
+from maxmatch.nets.foreign import RESNETS, Size, make_foreign
 from maxmatch.nets.wide_resnet import WideResNet, shape_of
 
-RESNETS = ("resnet18", "resnet34", "resnet50")
+__all__ = ["RESNETS", "features", "make_net", "num_features"]
 
 
-def make_net(name: str, classes: int, channels: int, *, dropout: float = 0.0, momentum: float = 0.001) -> nn.Module:
-    """A net by name.
+def make_net(
+    name: str,
+    classes: int,
+    channels: int,
+    *,
+    dropout: float = 0.0,
+    momentum: float = 0.001,
+    pretrained: bool = False,
+    size: Size | None = None,
+) -> nn.Module:
+    """A net by name: ours, torchvision's, timm's or your own `module:Class`. Images of `size` are tried on the latter.
 
     >>> sum(p.numel() for p in make_net("wrn-28-2", classes=10, channels=3).parameters())
     1467610
     """
-    if name in RESNETS:
-        return _resnet(name, classes, channels)
     shape = shape_of(name)
     if shape is None:
-        raise UsageError(
-            f"net.name = '{name}': type wrn-DEPTH-WIDTH, for example wrn-28-2 or wrn-10-1, or {', '.join(RESNETS)}"
-        )
+        net: nn.Module = make_foreign(name, classes, channels, size, dropout, pretrained)
+        return net
+    if pretrained:
+        raise UsageError(f"net.pretrained = true: {name} has no published weights; start from a run with --init RUN")
     stages, blocks, width = shape
     return WideResNet(classes, channels, width=width, blocks=blocks, stages=stages, dropout=dropout, momentum=momentum)
 
 
-def _resnet(name: str, classes: int, channels: int) -> nn.Module:
-    """torchvision's ResNet; it keeps its own BatchNorm."""
-    from torchvision import models
-
-    if channels != 3:
-        raise UsageError(f"net.name = '{name}': it takes colour images, these have {channels} channel")
-    net: nn.Module = getattr(models, name)(weights=None, num_classes=classes)
-    return net
-
-
 def features(net: Any, x: Tensor) -> Tensor:
     """What a net's head sees of images, (B, F)."""
+    if hasattr(net, "pretrained_cfg"):  # timm's
+        seen: Tensor = net.forward_head(net.forward_features(x), pre_logits=True)
+        return seen
     if not hasattr(net, "forward_features"):  # torchvision's
         x = net.maxpool(net.relu(net.bn1(net.conv1(x))))
         for layer in (net.layer1, net.layer2, net.layer3, net.layer4):
@@ -52,5 +54,9 @@ def features(net: Any, x: Tensor) -> Tensor:
 
 
 def num_features(net: Any) -> int:
-    """How many features a net's head sees."""
-    return int(net.num_features if hasattr(net, "num_features") else net.fc.in_features)
+    """How many features a net's head sees; 0 for a net of your own without `forward_features` and `num_features`."""
+    if hasattr(net, "pretrained_cfg"):  # timm's
+        return int(getattr(net, "head_hidden_size", net.num_features))
+    if hasattr(net, "forward_features"):
+        return int(getattr(net, "num_features", 0))
+    return int(net.fc.in_features) if hasattr(net, "layer4") and hasattr(net, "fc") else 0

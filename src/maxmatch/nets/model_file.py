@@ -60,15 +60,29 @@ def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
         Preprocessing(**json.loads(metadata["preprocessing"])),
         json.loads(metadata["net"]),
     )
-    net = make_net(classes=len(info.classes), channels=info.preprocessing.channels, **info.net)
-    net.to(next(iter(tensors.values())).dtype).load_state_dict(tensors)
+    channels, *size = info.preprocessing.shape
+    net = make_net(classes=len(info.classes), channels=channels, size=(size[0], size[1]), **info.net)
+    dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
+    try:
+        net.to(dtype).load_state_dict(tensors)
+    except RuntimeError:
+        raise UserError(
+            f"{path}: its weights don't fit {info.net['name']} as it is now; restore the net as it was trained"
+        ) from None
     set_mode(net, "eval")
     return net, info
 
 
 def plain_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Detached, contiguous, on the CPU: as safetensors wants them."""
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    """Detached, contiguous, on the CPU, each with memory of its own: as safetensors wants them."""
+    made: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        place = plain.untyped_storage().data_ptr()
+        made[name] = plain.clone() if place in places else plain  # one weight under two names
+        places.add(place)
+    return made
 
 
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:

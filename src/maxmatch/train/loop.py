@@ -54,7 +54,11 @@ class Training:
         }
         self.info = ModelInfo(images.classes, self.preprocessing, net_values)
         self.views = make_views(recipe.augment, images.side)
-        net = make_net(classes=len(images.classes), channels=images.shape[0], **net_values)
+        channels, height, width = images.shape
+        net = make_net(
+            classes=len(images.classes), channels=channels, size=(height, width), pretrained=recipe.net.pretrained,
+            **net_values,
+        )  # fmt: skip
         dtype = torch.float64 if settings.precision == "float64" else torch.float32
         net.to(device, dtype).to(memory_format=torch.channels_last)  # the faster layout, everywhere
         needs = recipe.method.needs

@@ -1,0 +1,129 @@
+"""Nets from elsewhere: torchvision's ResNets, any net of timm by its name, a class of your own by `module:Class`.
+
+They keep their own BatchNorm (batchnorm.py gives it the three modes). Their head is replaced by one for the classes at
+hand. Nothing is downloaded unless `pretrained` asks for it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+import torch
+from torch import nn
+
+from maxmatch.errors import UsageError, UserError
+
+RESNETS = ("resnet18", "resnet34", "resnet50")
+TIMM = "timm:"
+OURS = f"type wrn-DEPTH-WIDTH, for example wrn-28-2 or wrn-10-1, or {', '.join(RESNETS)}"
+
+Size = tuple[int, int]
+
+
+def make_foreign(name: str, classes: int, channels: int, size: Size | None, dropout: float, pretrained: bool) -> Any:
+    """The net of that name, which takes images of `size` if one is given; or one line that says why there is none."""
+    if name in RESNETS:
+        net = _torchvision(name, classes, channels, dropout, pretrained)
+    elif ":" in name and not name.startswith(TIMM):
+        net = _own(name, classes, channels, dropout, pretrained)
+    else:
+        net = _timm(name, classes, channels, size, dropout, pretrained)
+    if size is not None:
+        _try(name, net, classes, channels, size)
+    return net
+
+
+def _torchvision(name: str, classes: int, channels: int, dropout: float, pretrained: bool) -> nn.Module:
+    from torchvision import models
+
+    if channels != 3:
+        raise UsageError(
+            f"net.name = '{name}': it takes colour images, these have {channels} channel; timm:{name} takes any"
+        )
+    if dropout:
+        raise UsageError(f"net.dropout = {dropout:g}: {name} has no dropout; set it to 0, or take timm:{name}")
+    if not pretrained:
+        plain: nn.Module = getattr(models, name)(weights=None, num_classes=classes)
+        return plain
+    try:
+        net = getattr(models, name)(weights="DEFAULT")
+    except Exception as error:  # a download fails in every way there is
+        raise _no_weights(name, error) from None
+    net.fc = nn.Linear(net.fc.in_features, classes)
+    return net  # type: ignore[no-any-return]
+
+
+def _timm(name: str, classes: int, channels: int, size: Size | None, dropout: float, pretrained: bool) -> nn.Module:
+    word = name.removeprefix(TIMM)
+    if name.startswith("wrn-"):  # ours, misspelt
+        raise UsageError(f"net.name = '{name}': {OURS}")
+    try:
+        import timm
+    except ImportError:
+        raise UsageError(f"net.name = '{name}': {OURS}; for a net of timm: pip install \"maxmatch[timm]\"") from None
+
+    if not timm.is_model(word):
+        near = difflib.get_close_matches(word, timm.list_models(), n=1, cutoff=0.6)
+        hint = f"did you mean '{TIMM}{near[0]}'?" if near else "timm has no net of that name"
+        raise UsageError(f"net.name = '{name}': {OURS}; {hint}")
+    options: dict[str, Any] = {"drop_rate": dropout} if dropout else {}
+    if size is not None and getattr(
+        timm.get_pretrained_cfg(word), "fixed_input_size", False
+    ):  # its position embedding has a size
+        options["img_size"] = size
+    try:
+        net = timm.create_model(word, pretrained=pretrained, num_classes=classes, in_chans=channels, **options)
+    except Exception as error:  # a download fails in every way there is, and so do options that a net does not have
+        if pretrained:
+            raise _no_weights(name, error) from None
+        raise UsageError(f"net.name = '{name}': timm can't make it so ({_brief(error)})") from None
+    return net
+
+
+def _own(name: str, classes: int, channels: int, dropout: float, pretrained: bool) -> nn.Module:
+    place, attribute = name.split(":", 1)
+    try:
+        cls = getattr(importlib.import_module(place), attribute)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        raise UsageError(f"net.name = '{name}': {error}; it is read as package.module:Class") from None
+    if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
+        raise UsageError(f"net.name = '{name}': it is no subclass of torch.nn.Module")
+    for setting, value in (("dropout", dropout), ("pretrained", pretrained)):
+        if value:
+            raise UsageError(f"net.{setting} = {value}: a net of your own has its own; write it into {attribute}")
+    try:
+        net: nn.Module = cls(classes=classes, channels=channels)
+    except TypeError as error:
+        raise UsageError(f"net.name = '{name}': {_brief(error)}; made as {attribute}(classes=, channels=)") from None
+    if not any(True for _ in net.parameters()):
+        raise UsageError(f"net.name = '{name}': it has no parameters to train")
+    return net
+
+
+def _try(name: str, net: nn.Module, classes: int, channels: int, size: Size) -> None:
+    """Refuse, before anything is begun, a net that can't take such images or answers in another shape."""
+    images = torch.zeros(2, channels, *size)
+    net.eval()
+    try:
+        with torch.no_grad():
+            answer = net(images)
+    except Exception as error:  # nets refuse sizes in every way there is
+        what = f"images of {channels} x {size[0]} x {size[1]}"
+        raise UsageError(f"net.name = '{name}': it can't take {what} ({_brief(error)}); choose another net") from None
+    finally:
+        net.train()
+    if not isinstance(answer, torch.Tensor) or tuple(answer.shape) != (2, classes):
+        shape = tuple(answer.shape) if isinstance(answer, torch.Tensor) else type(answer).__name__
+        raise UsageError(f"net.name = '{name}': two images give {shape}, but logits (2, {classes}) are wanted")
+
+
+def _no_weights(name: str, error: Exception) -> UserError:
+    return UserError(
+        f"net.pretrained = true: no weights of {name} could be had ({_brief(error)}); connect, or set it to false"
+    )
+
+
+def _brief(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:160]

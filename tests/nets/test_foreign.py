@@ -1,0 +1,173 @@
+"""Nets from elsewhere, none of them downloaded: heads, channels and sizes, the features, and a run that is loaded again."""
+
+from __future__ import annotations
+
+import builtins
+import json
+
+import pytest
+import torch
+from torch import nn
+
+import maxmatch
+from maxmatch.errors import UsageError, UserError
+from maxmatch.nets import features, make_net, num_features
+from maxmatch.nets.batchnorm import set_mode
+
+TIMM = [("timm:test_resnet", 3, (32, 32)), ("test_efficientnet", 1, (8, 8)), ("timm:test_vit", 1, (32, 48))]
+
+
+class Own(nn.Module):
+    """A net of one's own, with weights under two names and what ReMixMatch asks for."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))  # the first tensor is no float
+        self.body = nn.Sequential(nn.Conv2d(channels, 6, 3, 2, 1), nn.BatchNorm2d(6), nn.ReLU())
+        self.again = self.body[0]
+        self.num_features = 6
+        self.head = nn.Linear(6, classes)
+
+    def forward_features(self, x):
+        return self.body(x)
+
+    def forward(self, x):
+        return self.head(self.forward_features(x).mean((2, 3)))
+
+
+class Bare(nn.Module):
+    """A net that shows nobody its features."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.all = nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+
+    def forward(self, x):
+        return self.all(x)
+
+
+class Stubborn(nn.Module):
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.head = nn.Conv2d(channels, classes, 1)
+
+    def forward(self, x):
+        return self.head(x)
+
+
+class Mean(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(("name", "channels", "size"), TIMM)
+def test_a_net_of_timm_gets_its_head_channels_and_size(name, channels, size):
+    torch.manual_seed(0)
+    net = make_net(name, 7, channels, size=size)
+    set_mode(net, "eval")
+    x = torch.randn(3, channels, *size)
+    seen = features(net, x)
+    assert seen.shape == (3, num_features(net)) == (3, net.get_classifier().in_features)
+    assert net.get_classifier().out_features == 7
+    torch.testing.assert_close(net.get_classifier()(seen), net(x))
+
+
+def test_timm_s_dropout_is_the_setting():
+    assert make_net("timm:test_resnet", 7, 3, dropout=0.25).drop_rate == 0.25
+
+
+def test_torchvision_s_pretrained_weights_are_taken_and_the_head_replaced(monkeypatch):
+    """The download is stood in for by weights made here."""
+    from torchvision.models import ResNet18_Weights, resnet18
+
+    torch.manual_seed(0)
+    published = resnet18(weights=None)
+    monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: published.state_dict())
+    net = make_net("resnet18", 7, 3, pretrained=True, size=(32, 32))
+    assert torch.equal(net.conv1.weight, published.conv1.weight)
+    assert net.fc.weight.shape == (7, 512)
+    assert not torch.equal(make_net("resnet18", 7, 3).conv1.weight, published.conv1.weight)
+
+
+def test_timm_s_pretrained_weights_are_asked_for_and_a_failed_download_is_one_line(monkeypatch):
+    import timm
+
+    asked = []
+
+    def create(name, pretrained, **options):
+        asked.append((name, pretrained, options))
+        if pretrained:
+            raise ConnectionError("no route\nto host")
+        return nn.Linear(1, 1)
+
+    monkeypatch.setattr(timm, "create_model", create)
+    with pytest.raises(UserError, match=r"net.pretrained = true: no weights of timm:test_resnet .*no route to host"):
+        make_net("timm:test_resnet", 7, 1, pretrained=True)
+    make_net("timm:test_resnet", 7, 1)
+    assert asked == [("test_resnet", kind, {"num_classes": 7, "in_chans": 1}) for kind in (True, False)]
+
+
+def test_without_timm_the_line_says_what_to_install(monkeypatch):
+    whole = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name == "timm":
+            raise ImportError(name)
+        return whole(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UsageError, match=r'pip install "maxmatch\[timm\]"'):
+        make_net("timm:resnet18", 10, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("timm:resnet19", {}, "did you mean 'timm:resnet"),
+        ("zzzzzz", {}, "timm has no net of that name"),
+        ("timm:test_convnext", {"size": (8, 8)}, "it can't take images of 3 x 8 x 8"),
+        ("nowhere:Net", {}, "No module named 'nowhere'"),
+        ("nets.test_foreign:Nobody", {}, "read as package.module:Class"),
+        ("json:dumps", {}, "no subclass of torch.nn.Module"),
+        ("nets.test_foreign:Mean", {}, r"made as Mean\(classes=, channels=\)"),
+        ("nets.test_foreign:Stubborn", {"size": (8, 8)}, r"logits \(2, 7\) are wanted"),
+        ("nets.test_foreign:Own", {"pretrained": True}, "write it into Own"),
+        ("resnet18", {"dropout": 0.5}, "resnet18 has no dropout"),
+        ("wrn-10-1", {"pretrained": True}, "start from a run with --init RUN"),
+    ],
+)
+def test_what_can_t_be_made_is_one_line(name, options, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        make_net(name, 7, 3, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["timm:test_resnet", "nets.test_foreign:Own"])
+def test_a_run_with_it_is_loaded_again(tiny, tmp_path, name):
+    """Oracle: the error that the run itself measured at its end."""
+    recipe = tiny("fixmatch", net={"name": name}, train={"steps": 3, "batch": 10})
+    result = maxmatch.fit(recipe, tmp_path / "a", quiet=True)
+    assert result["net"] == name
+    assert json.loads((tmp_path / "a" / "recipe.json").read_text())["net"]["pretrained"] is False
+    digits = maxmatch.load_images("digits")
+    wrong = maxmatch.load(tmp_path / "a").predict(digits.test_x) != [str(int(y)) for y in digits.test_y]
+    assert 100 * wrong.mean() == pytest.approx(result["error"]["last"])
+
+
+def test_remixmatch_asks_a_net_for_its_features(tiny, tmp_path):
+    own = tiny("remixmatch", net={"name": "nets.test_foreign:Own"}, train={"steps": 2})
+    assert maxmatch.fit(own, tmp_path / "a", quiet=True)["unlabeled_loss"] > 0
+    with pytest.raises(UsageError, match="give your net forward_features"):
+        maxmatch.fit(tiny("remixmatch", net={"name": "nets.test_foreign:Bare"}), tmp_path / "b", quiet=True)
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_net_that_was_changed_after_training_is_refused(tiny, tmp_path, monkeypatch):
+    import nets.test_foreign as here
+
+    maxmatch.fit(
+        tiny("fixmatch", net={"name": "nets.test_foreign:Own"}, train={"steps": 1}), tmp_path / "a", quiet=True
+    )
+    monkeypatch.setattr(here, "Own", Bare)
+    with pytest.raises(UserError, match="restore the net as it was trained"):
+        maxmatch.load(tmp_path / "a")

@@ -1,0 +1,225 @@
+"""Exported files: the resize inside against PIL, the whole against the classifier, alone in a process without torch."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from torch import nn
+
+import maxmatch
+from maxmatch import export
+from maxmatch.cli import run as command
+from maxmatch.data.folder import fit_picture
+from maxmatch.errors import UsageError, UserError
+from maxmatch.evaluate.classifier import Classifier
+from maxmatch.export import Whole, compare, export_run, real_pictures, to_onnx
+from maxmatch.nets.preprocess import Preprocessing
+
+CHINA, FLOWER = (np.array(photograph, np.uint8) for photograph in load_sample_images().images)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory) -> Path:
+    given = {"net": {"name": "wrn-10-1"}, "train": {"steps": 20, "batch": 8, "ratio": 2, "threads": 1}}
+    folder = tmp_path_factory.mktemp("export") / "run"
+    maxmatch.fit(maxmatch.compose("digits", "fixmatch", given=given), folder, quiet=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def written(run) -> Path:
+    """model.onnx of the run, by the command."""
+    assert command(["export", str(run), str(run.parent / "model.onnx")]) == 0
+    return run.parent / "model.onnx"
+
+
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 32, 32), (3, 24, 40), (1, 96, 50)])
+def test_the_resize_inside_is_pil_s(shape):
+    """Oracle: ImageOps.fit through PIL's bicubic filter, which rounds twice in fixed point."""
+    whole = Whole(nn.Identity(), Preprocessing(*shape))
+    noise = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
+    for picture in (CHINA, FLOWER[:300, :170], CHINA[:20, :31], FLOWER[100:132, 90:122], CHINA[50:58, 50:58], noise):
+        expected = fit_picture(Image.fromarray(picture).convert("RGB" if shape[0] == 3 else "L"), shape).int()
+        found = whole.fitted(torch.from_numpy(picture.copy())[None])[0].int()
+        assert found.shape == shape
+        difference = (found - expected).abs()
+        assert difference.max() <= 2
+        if picture.shape[1] > picture.shape[0]:  # others are scaled by columns first in newer versions of PIL
+            assert difference.max() <= 1
+            assert (difference > 0).float().mean() < 0.01
+
+
+def test_onnx_s_own_resize_would_be_further_off():
+    """Why the file has no Resize: the operator with PIL's filter, on the middle of two photographs."""
+    import onnxruntime
+    from onnx import TensorProto, helper
+
+    options = {"mode": "cubic", "antialias": 1, "cubic_coeff_a": -0.5, "exclude_outside": 1}
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "", "size"], ["y"], **options)], "resize",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, "H", "W"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor("size", TensorProto.INT64, [4], [1, 3, 32, 32])],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for picture in (CHINA[:400, :400], FLOWER[:200, :200]):
+        pixels = torch.from_numpy(picture.copy()).permute(2, 0, 1)
+        expected = fit_picture(Image.fromarray(picture), (3, 32, 32)).int()
+        theirs = torch.from_numpy(session.run(None, {"x": pixels[None].float().numpy()})[0][0])
+        ours = Whole(nn.Identity(), Preprocessing(3, 32, 32)).fitted(torch.from_numpy(picture.copy())[None])[0].int()
+        wrong = [(found != expected).float().mean() for found in (ours, theirs.add(0.5).floor().clamp(0, 255).int())]
+        assert wrong[0] < 0.01 < 0.03 < wrong[1]
+
+
+def test_the_file_is_run_by_onnxruntime_alone(run, written):
+    """In a process that has no torch, on a photograph, on a small part of one and on digits in their own size."""
+    script = (
+        "import sys, json, numpy, onnxruntime\n"
+        "session = onnxruntime.InferenceSession(sys.argv[1])\n"
+        "given, found = numpy.load(sys.argv[2]), {}\n"
+        "for name in given.files: found[name] = session.run(None, {'images': given[name]})[0]\n"
+        "numpy.savez(sys.argv[3], **found)\n"
+        "meta = session.get_modelmeta().custom_metadata_map\n"
+        "ports = [[p.name, p.type, p.shape] for p in (*session.get_inputs(), *session.get_outputs())]\n"
+        "print(json.dumps({'torch': 'torch' in sys.modules, 'meta': meta, 'ports': ports}))\n"
+    )
+    digits = maxmatch.load_images("digits").test_x[:20]
+    pictures = {
+        "photograph": CHINA[None],
+        "parts": np.stack([CHINA[:60, :41], FLOWER[200:260, 300:341]]),
+        "digits": digits.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy(),
+    }
+    np.savez(run.parent / "given.npz", **pictures)
+    command_line = [sys.executable, "-c", script, written, run.parent / "given.npz", run.parent / "found.npz"]
+    done = subprocess.run(command_line, capture_output=True, text=True, check=True, env={"PATH": "/usr/bin:/bin"})
+    told = json.loads(done.stdout)
+    assert told["torch"] is False
+    assert told["ports"] == [
+        ["images", "tensor(uint8)", ["N", "H", "W", 3]],
+        ["probabilities", "tensor(float)", ["N", 10]],
+    ]
+    meta = {name: json.loads(value) for name, value in told["meta"].items()}
+    assert meta["classes"] == list("0123456789")
+    assert meta["preprocessing"] == {"channels": 1, "height": 8, "width": 8, "mean": 0.5, "std": 0.5}
+    assert meta["net"] == "wrn-10-1"
+    found = np.load(run.parent / "found.npz")
+    classifier = maxmatch.load(run)
+    np.testing.assert_allclose(found["digits"], classifier.predict_proba(digits), atol=1e-5)
+    for name in ("photograph", "parts"):
+        files = []
+        for number, picture in enumerate(pictures[name]):
+            files.append(run.parent / f"{name}{number}.png")
+            Image.fromarray(picture).save(files[-1])
+        np.testing.assert_allclose(found[name], classifier.predict_proba(files), atol=0.02)
+
+
+def test_the_onnx_file_is_a_sound_model(written):
+    import onnx
+
+    onnx.checker.check_model(onnx.load(written), full_check=True)
+
+
+def test_torch_export_gives_the_same(run, capsys):
+    path = run.parent / "model.pt2"
+    assert command(["export", str(run), str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{path}\n"
+    assert "agrees with torch on 35 real images of 5 sizes" in err
+    extra = {"classes": ""}
+    program = torch.export.load(path, extra_files=extra).module()
+    assert json.loads(extra["classes"]) == list("0123456789")
+    digits = maxmatch.load_images("digits").test_x[:5]
+    found = program(digits.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous()).detach().numpy()
+    np.testing.assert_allclose(found, maxmatch.load(run).predict_proba(digits), atol=1e-5)
+    assert program(torch.from_numpy(CHINA[None, :100, :30].copy())).shape == (1, 10)
+
+
+def test_a_net_from_elsewhere_in_colour_is_exported_too(tmp_path):
+    import onnxruntime
+
+    from maxmatch.nets import make_net
+
+    torch.manual_seed(0)
+    net = make_net("nets.test_foreign:Own", 4, 3, size=(32, 32)).eval()
+    classifier = Classifier(net, tuple("abcd"), Preprocessing(3, 32, 32))
+    content, program = to_onnx(classifier, "nets.test_foreign:Own")
+    found = compare(classifier, program, [CHINA[None], np.stack([FLOWER[:64, :64], CHINA[:64, :64]])])
+    assert found.images == 3
+    assert found.sizes == 2
+    assert found.program < 1e-5
+    assert found.picture < 0.01
+    assert onnxruntime.InferenceSession(content).get_outputs()[0].shape == ["N", 4]
+
+
+@pytest.mark.parametrize("wrong", [lambda p: p + 2e-4, lambda p: p * np.nan, lambda p: p[:, ::-1]])
+def test_a_file_that_disagrees_is_not_written(run, tmp_path, monkeypatch, wrong):
+    classifier = maxmatch.load(run)
+    whole = export._whole(classifier)
+
+    def made(*_):
+        return b"content", lambda images: wrong(whole(torch.from_numpy(images)).detach().double().numpy())
+
+    monkeypatch.setattr(export, "to_onnx", made)
+    with pytest.raises(UserError, match=r"model.onnx is not written: its probabilities differ from torch's") as caught:
+        export_run(run, tmp_path / "model.onnx")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_can_t_be_followed_is_one_line(run, tmp_path, monkeypatch):
+    class Moody(nn.Module):
+        def __init__(self, net):
+            super().__init__()
+            self.net = net
+
+        def forward(self, x):
+            return self.net(x) if x.sum().item() > 0 else -self.net(x)
+
+    whole = maxmatch.load(run)
+    whole.net = Moody(whole.net)
+    monkeypatch.setattr(export, "load", lambda run: whole)
+    with pytest.raises(UserError, match="wrn-10-1 can't be exported") as caught:
+        export_run(run, tmp_path / "model.pt2")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_onnx_the_line_says_what_to_install(run, tmp_path, monkeypatch):
+    whole = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name == "onnxruntime":
+            raise ImportError(name, name=name)
+        return whole(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UsageError, match=r'onnxruntime is missing: pip install "maxmatch\[onnx\]"'):
+        export_run(run, tmp_path / "model.onnx")
+
+
+def test_the_format_is_the_one_asked_for_or_that_of_the_ending(tmp_path):
+    assert export.choose_format(None, Path("a.ONNX")) == "onnx"
+    assert export.choose_format("torch", Path("a.bin")) == "torch"
+    with pytest.raises(UsageError, match="ends in .onnx or .pt2"):
+        export.choose_format(None, Path("a.bin"))
+    with pytest.raises(UsageError, match="choose from onnx, torch"):
+        export.choose_format("tflite", Path("a.onnx"))
+    with pytest.raises(UsageError, match="can't be written"):
+        export_run(tmp_path, tmp_path / "none" / "a.onnx")
+
+
+def test_real_pictures_have_several_sizes_and_the_run_s_own(run):
+    found = real_pictures(run)
+    assert len({batch.shape[1:3] for batch in found}) == 5
+    assert (8, 8) in {batch.shape[1:3] for batch in found}
+    assert all(batch.dtype == np.uint8 and batch.shape[3] == 3 for batch in found)
