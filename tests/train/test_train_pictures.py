@@ -54,7 +54,7 @@ def weights(folder):
 def test_what_suits_a_folder_is_chosen_and_open_to_change(photos):
     recipe = compose("folder", given={"data": {"path": str(photos)}, "train": {"device": "cpu"}})
     assert (recipe.data.labels, recipe.data.side, recipe.data.canvas, recipe.data.channels) == ("all", 32, 48, 3)
-    assert (recipe.net.name, recipe.train.steps) == ("wrn-10-2", 800)
+    assert (recipe.net.name, recipe.train.steps) == ("wrn-10-1", 1000)
     other = compose("folder", given={"data": {"path": str(photos), "side": 24}, "train": {"device": "cpu", "steps": 9}})
     assert (other.data.side, other.train.steps, other.train.lr) == (24, 9, recipe.train.lr)
     named = compose("folder", config="paper", given={"data": {"path": str(photos)}, "train": {"device": "cpu"}})
