@@ -1,7 +1,8 @@
-"""Every method on digits with 40 labels, plain and with the worst case of three views: errors and seconds a step.
+"""Every method on digits with 40 labels, plain and with the worst case of three views: errors and times of a step.
 
     python benchmarks/methods.py                    seeds 1 to 3; half an hour on 2 cores
     python benchmarks/methods.py --only uda,vat     some of them; no record is written
+    python benchmarks/methods.py --times            milliseconds a step alone, one method after the other: three minutes
 
 All take the digits recipe, which was chosen for MaxMatch: the table says what the worst case changes in each method,
 not which method is best.
@@ -14,6 +15,8 @@ import multiprocessing
 import statistics
 import sys
 import tempfile
+import time
+from pathlib import Path
 from typing import Any
 
 from record import Record
@@ -29,10 +32,14 @@ def main() -> None:
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--only", default=",".join(METHODS))
     parser.add_argument("--labels", type=int, default=40)
+    parser.add_argument("--times", action="store_true", help="the times alone, on an idle machine")
     parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
     given = parser.parse_args()
     names, seeds = given.only.split(","), [int(seed) for seed in given.seeds.split(",")]
     variants = [(name, worst) for name in names for worst in (False, True) if not worst or _can(name)]
+    if given.times:
+        times(variants, given.labels)
+        return
     jobs = [(name, worst, given.labels, seed) for name, worst in variants for seed in seeds]
     record = Record("methods")
     with multiprocessing.get_context("spawn").Pool(given.jobs) as workers:
@@ -71,6 +78,38 @@ def run(job: tuple[str, bool, int, int]) -> dict[str, Any]:
     settings = {"data": {"labels": labels}, "train": {"seed": seed, "threads": 1}, "method": WORST if worst else {}}
     with tempfile.TemporaryDirectory() as folder:
         return fit(compose("digits", name, given=settings), folder, quiet=True)
+
+
+def times(variants: list[tuple[str, bool]], labels: int, warm_up: int = 10, steps: int = 40) -> None:
+    """The median time of a step of each method, one after the other, on all threads."""
+    import torch
+
+    from maxmatch import compose
+    from maxmatch.train.fit import begin, torch_settings
+    from maxmatch.train.recipe import resolve
+
+    record, found = Record("methods-times"), {}
+    record.say(f"digits, {labels} labels, {torch.get_num_threads()} threads: milliseconds a step, median of {steps}")
+    record.say(f"{'method':<22}{'plain':>8}{'worst of 3':>13}{'ratio':>9}")
+    for name, worst in variants:
+        settings = {"data": {"labels": labels}, "method": WORST if worst else {}}
+        recipe = resolve(compose("digits", name, given=settings), device="cpu", threads=torch.get_num_threads())
+        with torch_settings(recipe), tempfile.TemporaryDirectory() as folder:
+            step = begin(recipe, Path(folder) / "run", quiet=True).step
+            raw = []
+            for t in range(warm_up + steps):
+                begun = time.perf_counter()
+                step(t)
+                raw.append(1e3 * (time.perf_counter() - begun))
+        found[f"{name}{' worst' if worst else ''}"] = raw[warm_up:]
+    for name in dict.fromkeys(name for name, _ in variants):
+        plain, worst_times = statistics.median(found[name]), found.get(f"{name} worst")
+        line = f"{name:<22}{plain:>8.1f}"
+        if worst_times:
+            line += f"{statistics.median(worst_times):>13.1f}{statistics.median(worst_times) / plain:>9.2f}"
+        record.say(line)
+    if {name for name, _ in variants} == set(METHODS):
+        record.save(found)
 
 
 def _can(name: str) -> bool:
