@@ -115,6 +115,14 @@ def test_the_command_line_takes_a_folder_and_uses_the_run(photos, tmp_path, caps
     assert judge(out)["classes"] == ["disc", "square"]
 
 
+def test_pseudo_labels_are_judged_by_hidden_labels_alone(photos, tmp_path):
+    method = {"name": "fixmatch", "threshold": 0.0}
+    shown = fit(recipe_of(photos, "fixmatch", method=method), tmp_path / "shown", quiet=True)
+    assert shown["pseudo_label_accuracy"] is None  # only labelled pictures have a label, and it was shown
+    hidden = fit(recipe_of(photos, "fixmatch", method=method, data={"labels": 4}), tmp_path / "hidden", quiet=True)
+    assert 0 <= hidden["pseudo_label_accuracy"] <= 1
+
+
 def test_without_a_test_the_error_is_not_measured(photos, tmp_path):
     few = tmp_path / "few"
     for kind in ("disc", "square"):

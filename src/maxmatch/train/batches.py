@@ -41,7 +41,9 @@ class Batches:
         self.views, self.needs, self.feed = views.to(device), needs, feed
         labelled, unlabelled = torch.from_numpy(split.labelled), torch.from_numpy(split.unlabelled)
         self.y = images.y[labelled].to(device)
-        self.hidden = images.y[unlabelled].to(device)  # for health figures alone; no method sees it
+        # For health figures alone; no method sees it. A pseudo-label is no feat where the label was shown.
+        shown = torch.isin(unlabelled, labelled)
+        self.hidden = torch.where(shown, -1, images.y[unlabelled]).to(device)
         self.sizes: dict[str, Tensor] = {}
         if feed is None:
             self.x, self.pool = images.x[labelled].to(device), images.x[unlabelled].to(device)
