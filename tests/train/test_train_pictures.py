@@ -44,6 +44,7 @@ def photos(tmp_path_factory):
 def recipe_of(photos, method="maxmatch", **sections):
     given = {"data": {"path": str(photos), **sections.pop("data", {})}, "net": {"name": "wrn-10-1"}, **QUICK}
     given["train"] = {**QUICK["train"], **sections.pop("train", {})}
+    given["method"] = sections.pop("options", {})
     return compose("folder", method, given={**given, **sections})
 
 
@@ -116,10 +117,10 @@ def test_the_command_line_takes_a_folder_and_uses_the_run(photos, tmp_path, caps
 
 
 def test_pseudo_labels_are_judged_by_hidden_labels_alone(photos, tmp_path):
-    method = {"name": "fixmatch", "threshold": 0.0}
-    shown = fit(recipe_of(photos, "fixmatch", method=method), tmp_path / "shown", quiet=True)
+    sure = {"threshold": 0.0}
+    shown = fit(recipe_of(photos, "fixmatch", options=sure), tmp_path / "shown", quiet=True)
     assert shown["pseudo_label_accuracy"] is None  # only labelled pictures have a label, and it was shown
-    hidden = fit(recipe_of(photos, "fixmatch", method=method, data={"labels": 4}), tmp_path / "hidden", quiet=True)
+    hidden = fit(recipe_of(photos, "fixmatch", options=sure, data={"labels": 4}), tmp_path / "hidden", quiet=True)
     assert 0 <= hidden["pseudo_label_accuracy"] <= 1
 
 
