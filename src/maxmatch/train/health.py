@@ -3,8 +3,8 @@
 mask_rate is the share of unlabelled images whose pseudo-label is confident enough to be used; pseudo_label_accuracy
 the share of those that are right, where the truth is known and was not shown; unlabeled_loss and unlabeled_loss_min the
 paper's U and U-min (under `select` U comes from the training pass and U-min from the scoring pass); view_wins how often
-each view decided; op_wins how often a view with that operation decided, over how often it stood for choice (1 / K if the
-operation makes no difference).
+each view decided; op_wins how often a view with that operation decided, over how often it stood for choice (1 / K if it
+makes no difference).
 """
 
 from __future__ import annotations
