@@ -341,3 +341,10 @@ def test_defaults_suit_the_pictures(data, kind, expected):
     assert found == expected
     assert (train.steps, train.seed, train.ema_decay, recipe.data.labels) == (800, 5, "auto", "all")
     assert make_recipe(MaxMatchClassifier("fixmatch").get_params(), pictures, 5).method.k == 1
+
+
+def test_marks_that_numpy_has_written_out_as_words_are_no_classes():
+    for y in (np.array(["cat", "dog", -1]), np.array(["cat", "dog", np.nan]), np.array(["cat", "dog", ""])):
+        codes, classes = encode(y)
+        assert classes.tolist() == ["cat", "dog"]
+        assert codes.tolist() == [0, 1, -1]

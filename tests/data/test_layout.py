@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -30,7 +31,8 @@ def test_labelled_and_unlabelled_beside_each_other(tmp_path):
     }  # fmt: skip
     assert listing.classes == ("cat", "dog")
     assert listing.test_files == ()
-    assert "no error is measured" in listing.notes[0]
+    assert "notes: not in labeled/; left out" in listing.notes[0]
+    assert "no error is measured" in listing.notes[1]
 
 
 def test_the_other_spelling(tmp_path):
@@ -45,13 +47,73 @@ def test_plain_class_folders_and_a_test_folder(tmp_path):
     assert [listing.classes[y] for y in listing.test_labels] == ["a", "b"]
 
 
-def test_a_fifth_of_each_class_is_kept_for_the_test_the_same_one_always(tmp_path):
-    put(tmp_path, *(f"a/{i}.png" for i in range(11)), *(f"b/{i}.png" for i in range(4)))
+def noise(root, name, seed):
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.random.default_rng(seed).integers(0, 256, (9, 9), np.uint8)).save(path)
+
+
+def test_about_a_fifth_of_each_class_is_kept_for_the_test_and_growing_moves_none_into_it(tmp_path):
+    for number in range(60):
+        noise(tmp_path, f"a/{number}.png", number)
+    for number in range(4):
+        noise(tmp_path, f"b/{number}.png", 100 + number)
+    before = read_layout(tmp_path)
+    assert 5 <= len(before.test_files) <= 20
+    assert {before.classes[y] for y in before.test_labels} == {"a"}  # b has too few
+    assert not set(before.files) & set(before.test_files)
+    assert read_layout(tmp_path) == before
+    for number in range(60, 75):
+        noise(tmp_path, f"a/{number}.png", number)
+    after = read_layout(tmp_path)
+    assert not set(after.test_files) & set(before.files)
+    assert set(before.test_files) <= set(after.test_files)
+
+
+def test_every_class_of_five_has_a_test_and_a_copy_is_on_the_same_side(tmp_path):
+    for label in "abcdefghij":
+        for number in range(5):
+            noise(tmp_path, f"{label}/{number}.png", (ord(label), number))
+            (tmp_path / f"{label}/copy {number}.png").write_bytes((tmp_path / f"{label}/{number}.png").read_bytes())
     listing = read_layout(tmp_path)
-    assert [listing.classes[y] for y in listing.test_labels] == ["a", "a"]
-    assert len(listing.files) == 13
-    assert not set(listing.files) & set(listing.test_files)
-    assert read_layout(tmp_path) == listing
+    assert {listing.classes[y] for y in listing.test_labels} == set("abcdefghij")
+    content = {
+        side: {(tmp_path / f).read_bytes() for f in files}
+        for side, files in (("x", listing.files), ("t", listing.test_files))
+    }
+    assert not content["x"] & content["t"]
+
+
+def test_names_with_a_meaning_are_never_classes(tmp_path):
+    put(tmp_path / "1", "a/1.png", "b/2.png", "unlabeled/3.png", "test/a/4.png", "val/b/5.png")
+    listing = read_layout(tmp_path / "1")
+    assert listing.classes == ("a", "b")
+    assert labels_of(listing)["unlabeled/3.png"] is None
+    assert listing.test_files == ("test/a/4.png",)
+    assert any("val: left out" in note for note in listing.notes)
+    put(tmp_path / "2", "train/a/1.png", "train/b/2.png", "unlabeled/3.png", "c/4.png")
+    listing = read_layout(tmp_path / "2")
+    assert labels_of(listing) == {"train/a/1.png": "a", "train/b/2.png": "b", "unlabeled/3.png": None}
+    assert any("not in train/; left out" in note for note in listing.notes)
+
+
+def test_a_training_picture_that_is_in_the_test_is_left_out(tmp_path):
+    put(tmp_path, "a/1.png", "a/2.png", "b/3.png", "b/4.png", "test/a/5.png", "test/b/6.png")
+    (tmp_path / "unlabeled").mkdir()
+    (tmp_path / "unlabeled/same.png").write_bytes((tmp_path / "test/a/5.png").read_bytes())
+    listing = read_layout(tmp_path)
+    assert "unlabeled/same.png" not in listing.files
+    assert any("also in the test (unlabeled/same.png)" in note for note in listing.notes)
+
+
+def test_links_that_lead_nowhere_or_back(tmp_path):
+    put(tmp_path, "a/1.png", "b/2.png")
+    (tmp_path / "a/gone.png").symlink_to(tmp_path / "nowhere.png")
+    (tmp_path / "a/back").symlink_to(tmp_path)
+    (tmp_path / "b/other.png").symlink_to(tmp_path / "b/2.png")
+    assert "a/gone.png" not in find_pictures(tmp_path)
+    assert find_pictures(tmp_path / "b") == ["2.png", "other.png"]
+    assert len(find_pictures(tmp_path / "a")) <= 5
 
 
 def test_a_csv_file_of_labels(tmp_path):

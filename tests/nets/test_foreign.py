@@ -171,3 +171,10 @@ def test_a_net_that_was_changed_after_training_is_refused(tiny, tmp_path, monkey
     monkeypatch.setattr(here, "Own", Bare)
     with pytest.raises(UserError, match="restore the net as it was trained"):
         maxmatch.load(tmp_path / "a")
+
+
+@pytest.mark.parametrize("name", ["resnet18", "timm:test_resnet"])
+def test_the_momentum_of_batch_norm_is_the_setting(name):
+    net = make_net(name, classes=3, channels=3, momentum=0.5)
+    found = {m.momentum for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d)}
+    assert found == {0.5}

@@ -80,6 +80,14 @@ def test_methods_train_in_parts(tiny, tmp_path, method):
     assert 0 < result["supervised_loss"] < 10
 
 
+def test_nets_from_elsewhere_that_drop_are_refused():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, 4)).double()
+    rest = (Average(net, 0.9), PREPROCESSING, None, torch.tensor(0.5), torch.tensor(0))
+    with pytest.raises(UsageError, match="drops others each time"):
+        Runner(net, *rest, micro_batch=8)
+    Runner(net, *rest)
+
+
 def test_dropout_would_differ_between_the_two_passes(tiny):
     with pytest.raises(UsageError, match="left out where net.dropout is set"):
         tiny(train={"micro_batch": 8}, net={"name": "wrn-10-1", "dropout": 0.1})

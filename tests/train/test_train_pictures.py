@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from maxmatch.cli import run
 from maxmatch.data.pictures import Look
+from maxmatch.errors import UsageError
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
@@ -56,6 +57,11 @@ def test_what_suits_a_folder_is_chosen_and_open_to_change(photos):
     recipe = compose("folder", given={"data": {"path": str(photos)}, "train": {"device": "cpu"}})
     assert (recipe.data.labels, recipe.data.side, recipe.data.canvas, recipe.data.channels) == ("all", 32, 48, 3)
     assert (recipe.net.name, recipe.train.steps) == ("wrn-10-1", 1000)
+    for side, canvas in ((64, 96), (48, 64), (24, 32)):  # as the run itself says it can be changed
+        changed = compose("folder", given={"data": {"path": str(photos), "side": side}, "train": {"device": "cpu"}})
+        assert (changed.data.side, changed.data.canvas) == (side, canvas)
+    mixed = compose("folder", "remixmatch", given={"data": {"path": str(photos)}})
+    assert (mixed.augment.policy, mixed.method.k) == ("cta", 8)
     other = compose("folder", given={"data": {"path": str(photos), "side": 24}, "train": {"device": "cpu", "steps": 9}})
     assert (other.data.side, other.train.steps, other.train.lr) == (24, 9, recipe.train.lr)
     named = compose("folder", config="paper", given={"data": {"path": str(photos)}, "train": {"device": "cpu"}})
@@ -81,6 +87,23 @@ def test_other_methods_take_pictures_too(photos, tmp_path, method):
     result = fit(recipe_of(photos, method, data={"resident": False}), tmp_path / "a", quiet=True)
     assert result["steps"] == 6
     assert result["error"]["last"] is not None
+
+
+def test_a_damaged_file_is_left_out_kept_or_streamed_and_the_run_goes_on_without_it(photos, tmp_path, capsys):
+    shutil.copytree(photos, tmp_path / "photos")
+    for victim in ("labeled/disc/disc 0.png", "unlabeled/square 13.png"):
+        whole = (tmp_path / "photos" / victim).read_bytes()
+        (tmp_path / "photos" / victim).write_bytes(whole[: len(whole) * 2 // 3])  # its head is sound
+    for name, resident in (("kept", True), ("streamed", False)):
+        fit(recipe_of(tmp_path / "photos", data={"resident": resident}), tmp_path / name, quiet=True)
+    splits = [json.loads((tmp_path / name / "split.json").read_text()) for name in ("kept", "streamed")]
+    assert splits[0] == splits[1]
+    assert len(splits[0]["left_out"]) == 2
+    ours, theirs = weights(tmp_path / "streamed"), weights(tmp_path / "kept")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert judge(tmp_path / "streamed")["classes"] == ["disc", "square"]
+    with pytest.raises(UsageError, match="2 files can't be read"):
+        fit(recipe_of(tmp_path / "photos", data={"resident": False, "strict": True}), tmp_path / "strict", quiet=True)
 
 
 def test_a_streamed_run_goes_on_where_it_was_stopped(photos, tmp_path):
@@ -168,6 +191,9 @@ def test_labels_by_a_csv_file(photos, tmp_path):
         (["PHOTOS", "--set", "data.side=4"], "at least 8"),
         (["PHOTOS", "--set", "data.canvas=16"], "larger than data.side"),
         (["PHOTOS", "--set", "data.scale=1"], "did you mean"),
+        (["digits@20", "--labels", "some.csv"], "it is for a folder of pictures"),
+        (["digits@20", "--strict"], "it is for a folder of pictures"),
+        (["digits@20", "--set", "data.side=64"], "it is for a folder of pictures"),
     ],
 )
 def test_mistakes_are_one_line(photos, tmp_path, monkeypatch, capsys, words, line):

@@ -41,6 +41,7 @@ class Images:
     files: Files | None = None  # where they were read from; x is empty where they are read anew in every step
     digest: str | None = None  # where the pixels need not be read to know it
     notes: tuple[str, ...] = ()  # what the user should know
+    left_out: tuple[str, ...] = ()  # files that could not be read
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -57,6 +57,12 @@ class Files:
                 told(number + 1)
         return slots, sizes
 
+    def try_all(self, told: Callable[[int], None] = lambda done: None) -> None:
+        """Read every file once and keep nothing but the names of those that are `broken`."""
+        with ThreadPoolExecutor(self.workers) as pool:
+            for number, _ in enumerate(ahead(pool, self.read, range(len(self.names)), 4 * self.workers)):
+                told(number + 1)
+
 
 def read_slot(path: Path, channels: int, side: int) -> tuple[Tensor, tuple[int, int]]:
     """A file in a slot: upright, grey or RGB, shrunk if it is larger than the slot, never enlarged."""

@@ -2,9 +2,11 @@
 
 Three layouts are read: `labeled/CLASS/**` beside `unlabeled/**`; plain class folders, `CLASS/**` or `train/CLASS/**`,
 whose labels may be hidden; and one folder with a CSV file of path,label, where a blank label, or no row, is unlabelled.
-`test/CLASS/**`, or `val/CLASS/**` where there is no test, may stand beside any of them. Without it a fifth of each
-class with at least five labelled pictures is kept for the test, the same one whatever the seed; where no class has
-five, there is no test.
+`unlabeled/**` and `test/CLASS/**`, or `val/CLASS/**` where there is no test, may stand beside class folders too.
+
+Without a test about a fifth of each class with at least five labelled pictures is kept for it, chosen by the bytes of
+the files: the same ones whatever the seed, copies together, and more labels never turn a training picture into a test
+picture (but where a class gets its fifth one). Where no class has five, there is no test.
 """
 
 from __future__ import annotations
@@ -17,12 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from maxmatch.data.folder import SUFFIXES
 from maxmatch.errors import UsageError
 
-LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), "train"
+LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
+RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
 COMPARED = 50_000  # up to so many labelled pictures are compared with one another
 HELD_OUT = 5  # one picture in so many is kept for the test
 FEW = 10  # so many names are told, and the rest counted
@@ -64,19 +65,14 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     if not root.is_dir():
         raise UsageError(f"{root}: there is no such folder; give the folder that holds the pictures")
     notes: list[str] = []
-    tops = {entry.name: entry for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith(".")}
-    test_top = next((name for name in TEST if name in tops), None)
-    if label_file is not None:
-        found = _by_csv(root, label_file, test_top, notes)
-    elif any(name in tops for name in LABELLED):
-        found = _by_parts(root, tops, notes)
-    elif TRAIN in tops and test_top:
-        found = {f"{TRAIN}/{path}": label for path, label in _by_class(root / TRAIN, None, notes).items()}
-    else:
-        found = _by_class(root, [name for name in tops if name != test_top], notes)
-    tests = _by_class(root / test_top, None, notes) if test_top else {}
-    tests = {f"{test_top}/{path}": label for path, label in tests.items()}
+    tops = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    tests_at = [name for name in TEST if name in tops]
+    found = _by_folders(root, tops, notes) if label_file is None else _by_csv(root, label_file, tests_at, notes)
+    for spare in tests_at[1:]:
+        notes.append(f"{root / spare}: left out, since {root / tests_at[0]} is the test")
+    tests = _within(root, tests_at[:1], notes)
     found, tests = _without_contradictions(root, found, notes), _without_contradictions(root, tests, notes)
+    found = _without_copies(root, found, tests, notes)
     names = sorted({label for label in found.values() if label})
     if not names:
         raise UsageError(
@@ -86,12 +82,14 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         raise UsageError(f"{root}: all labels are '{names[0]}'; at least two classes are needed")
     strangers = sorted({label for label in tests.values() if label not in names})
     if strangers:
-        raise UsageError(f"{root}/test has the class '{strangers[0]}', of which no training picture is labelled")
+        raise UsageError(
+            f"{root / tests_at[0]} has the class '{strangers[0]}', of which no training picture is labelled"
+        )
     if strict and notes:
         raise UsageError(f"{notes[0]} (--strict refuses that)")
     number = {name: index for index, name in enumerate(names)}
     if not tests:
-        found, tests = _hold_out(found, names)
+        found, tests = _hold_out(root, found, names)
         notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
     files, labels = _unzip(sorted((path, number.get(label, -1)) for path, label in found.items()))
     test_files, test_labels = _unzip(sorted((path, number[label]) for path, label in tests.items()))
@@ -100,15 +98,23 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
 
 
 def find_pictures(folder: Path) -> list[str]:
-    """All picture files below a folder, by their path in it, sorted; hidden ones are left out."""
-    found = []
+    """All picture files below a folder, by their path in it, sorted; hidden ones and broken links are left out."""
+    found: list[str] = []
+    entered: set[tuple[int, int]] = set()
     for here, folders, files in os.walk(folder, followlinks=True):
+        at = os.stat(here)
+        if (at.st_dev, at.st_ino) in entered:  # a link that leads back
+            folders.clear()
+            continue
+        entered.add((at.st_dev, at.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         inside = Path(here).relative_to(folder)
         found += [
             (inside / name).as_posix()
             for name in files
-            if not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES
+            if not name.startswith(".")
+            and os.path.splitext(name)[1].lower() in SUFFIXES
+            and os.path.isfile(os.path.join(here, name))
         ]
     return sorted(found)
 
@@ -119,12 +125,27 @@ def told(names: Sequence[str], few: int = FEW) -> str:
     return ", ".join(names[:few]) + more
 
 
-def _by_parts(root: Path, tops: dict[str, os.DirEntry[str]], notes: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for top in (name for name in LABELLED if name in tops):
-        found |= {f"{top}/{path}": label for path, label in _by_class(root / top, None, notes).items()}
+def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, str]:
+    """Labelled pictures from labeled/, else from train/, else from class folders; unlabelled ones beside them."""
+    classes = [name for name in tops if name not in RESERVED]
+    parts = [name for name in LABELLED if name in tops] or [name for name in TRAIN if name in tops]
+    if parts:
+        found = _within(root, parts, notes)
+        for name in classes:
+            if find_pictures(root / name):
+                notes.append(f"{root / name}: not in {parts[0]}/; left out")
+    else:
+        found = _by_class(root, classes, notes)
     for top in (name for name in UNLABELLED if name in tops):
         found |= {f"{top}/{path}": "" for path in find_pictures(root / top)}
+    return found
+
+
+def _within(root: Path, parts: Sequence[str], notes: list[str]) -> dict[str, str]:
+    """The pictures of class folders below some folders."""
+    found: dict[str, str] = {}
+    for top in parts:
+        found |= {f"{top}/{path}": label for path, label in _by_class(root / top, None, notes).items()}
     return found
 
 
@@ -143,9 +164,9 @@ def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict
     return found
 
 
-def _by_csv(root: Path, label_file: Path, test_top: str | None, notes: list[str]) -> dict[str, str]:
-    """All pictures of the folder, labelled as the file says."""
-    found = {path: "" for path in find_pictures(root) if test_top is None or not path.startswith(f"{test_top}/")}
+def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[str]) -> dict[str, str]:
+    """All pictures of the folder but those of a test, labelled as the file says."""
+    found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
     missing, twice = [], []
     seen: dict[str, str] = {}
     for path, label in _rows(label_file):
@@ -191,34 +212,59 @@ def _rows(label_file: Path) -> list[tuple[str, str]]:
 
 def _without_contradictions(root: Path, found: dict[str, str], notes: list[str]) -> dict[str, str]:
     """Without labelled pictures whose very bytes have another label elsewhere: no one can learn from those."""
+    labelled = [path for path, label in found.items() if label]
     sizes: dict[int, list[str]] = {}
-    compared = sum(bool(label) for label in found.values()) <= COMPARED
-    for path, label in found.items():
-        if label and compared:
-            sizes.setdefault((root / path).stat().st_size, []).append(path)
-    bad: list[str] = []
+    for path in labelled if len(labelled) <= COMPARED else ():
+        sizes.setdefault((root / path).stat().st_size, []).append(path)
+    bad: set[str] = set()
     for paths in sizes.values():
         if len({found[path] for path in paths}) < 2:
             continue
         same: dict[str, list[str]] = {}
         for path in paths:
-            same.setdefault(hashlib.sha256((root / path).read_bytes()).hexdigest(), []).append(path)
-        bad += [path for group in same.values() if len({found[p] for p in group}) > 1 for path in group]
+            same.setdefault(_digest(root / path), []).append(path)
+        bad |= {path for group in same.values() if len({found[p] for p in group}) > 1 for path in group}
+    if bad:
+        names = told(sorted(bad), 3)
+        notes.append(f"{root}: {len(bad)} files are the same picture under two labels ({names}); left out")
+    return {path: label for path, label in found.items() if path not in bad}
+
+
+def _without_copies(root: Path, found: dict[str, str], tests: dict[str, str], notes: list[str]) -> dict[str, str]:
+    """Without training pictures whose very bytes are in the test."""
+    sizes: dict[int, set[str]] = {}
+    for path in tests if len(tests) <= COMPARED else ():
+        sizes.setdefault((root / path).stat().st_size, set()).add(path)
+    held = {size: {_digest(root / path) for path in paths} for size, paths in sizes.items()}
+    bad = set()
+    for path in found if held else ():
+        digests = held.get((root / path).stat().st_size)
+        if digests and _digest(root / path) in digests:
+            bad.add(path)
     if bad:
         notes.append(
-            f"{root}: {len(bad)} files are the same picture under two labels ({told(sorted(bad), 3)}); left out"
+            f"{root}: {len(bad)} files are also in the test ({told(sorted(bad), 3)}); left out of the training"
         )
-    return {path: label for path, label in found.items() if path not in set(bad)}
+    return {path: label for path, label in found.items() if path not in bad}
 
 
-def _hold_out(found: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """One picture in five of each class, by a number that its bytes alone decide: at least one where there are five."""
     kept: dict[str, str] = {}
     for name in names:
-        mine = sorted(path for path, label in found.items() if label == name)
+        mine = [path for path, label in found.items() if label == name]
         if len(mine) >= HELD_OUT:
-            order = np.random.default_rng([0x7E57, len(mine)]).permutation(len(mine))
-            kept |= {mine[i]: name for i in order[: len(mine) // HELD_OUT]}
+            numbers = {path: int(_digest(root / path), 16) for path in mine}
+            chosen = [path for path, number in numbers.items() if number % HELD_OUT == 0]
+            if not chosen or len(chosen) == len(mine):
+                least = min(numbers.values())
+                chosen = [path for path, number in numbers.items() if number == least]
+            kept |= dict.fromkeys(chosen if len(chosen) < len(mine) else (), name)
     return {path: label for path, label in found.items() if path not in kept}, kept
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _balance(labels: Sequence[int], names: Sequence[str]) -> list[str]:

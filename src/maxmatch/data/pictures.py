@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from maxmatch.data.files import Files, default_workers
 from maxmatch.data.layout import Listing, read_layout, told
 from maxmatch.errors import UsageError, UserError
 
-LOOKED_AT = 200_000  # of more pictures than that not even the heads are read beforehand
+LOOKED_AT = 200_000  # more pictures than that are not tried before they are streamed; broken ones are then grey
 SAMPLE = 200  # so many pictures are looked at to choose a size
 GREYS = ("1", "L", "I", "F", "I;16", "I;16B", "I;16L")
 
@@ -63,18 +63,22 @@ def load_pictures(
     memory: int = 2**62,
     say: Say = lambda line: None,
     name: str = "folder",
+    left_out: Sequence[str] | None = None,
 ) -> Images:
     """The pictures of a folder for views of `side` pixels, from slots of `slot`; equal to it, each is fitted once.
 
     `resident` keeps them in memory, None if they take at most `memory` bytes. Broken files are named, counted and left
-    out, or, with `strict`, refused.
+    out, or, with `strict`, refused: all are read once for that. `left_out` are those of a run that goes on.
     """
+    root = Path(root)
     listing = read_layout(root, label_file, strict)
     workers = default_workers() if workers is None else max(1, workers)
-    listing = _sound(listing, strict, say)
+    if left_out is not None:
+        listing = listing.without(left_out)
     fitted = slot == side
     if resident is None:
         resident = len(listing.files) * channels * slot * slot <= memory
+    gone = tuple(left_out or ())
 
     def files(names: tuple[str, ...], length: int, whole: bool) -> Files:
         return Files(root, names, channels, length, whole, workers)
@@ -84,11 +88,14 @@ def load_pictures(
     sizes = None
     if resident:
         x, sizes = train.read_all(_progress("reading pictures", len(listing.files), say))
+    elif left_out is None and len(listing.files) <= LOOKED_AT:
+        train.try_all(_progress("looking at pictures", len(listing.files), say))
     test_x, _ = test.read_all(_progress("reading test pictures", len(listing.test_files), say))
     broken = {**train.broken, **test.broken}
     if broken:
         listing, x, sizes, test_x = _left_out(listing, broken, x, sizes, test_x, strict, say)
         train = files(listing.files, slot, fitted)
+        gone = (*gone, *sorted(broken))
     has_test = len(listing.test_files) > 0
     return Images(
         name,
@@ -102,24 +109,8 @@ def load_pictures(
         files=train,
         digest=listing.sha256(),
         notes=listing.notes,
+        left_out=gone,
     )
-
-
-def _sound(listing: Listing, strict: bool, say: Say) -> Listing:
-    """Without the files that are no pictures by their heads; damage further on is met when they are read."""
-    bad = []
-    count = len(listing.files) + len(listing.test_files)
-    if count > LOOKED_AT:
-        return listing
-    progress = _progress("looking at pictures", count, say)
-    for number, name in enumerate((*listing.files, *listing.test_files)):
-        try:
-            with Image.open(listing.root / name) as picture:
-                picture.size  # noqa: B018  the head was read
-        except Exception:
-            bad.append(name)
-        progress(number + 1)
-    return _refuse_or_drop(listing, bad, strict, say)
 
 
 def _left_out(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -49,15 +50,24 @@ class Split:
             digest.update(len(indices).to_bytes(8, "little") + indices.astype("<i8").tobytes())
         return digest.hexdigest()
 
-    def save(self, path: Path, data_sha256: str) -> None:
-        """Write the split as JSON beside the digest of the data it belongs to."""
+    def save(self, path: Path, data_sha256: str, left_out: Sequence[str] = ()) -> None:
+        """Write the split as JSON beside the digest of the data it belongs to, and the files that were left out."""
         record = {
             "labelled": self.labelled.tolist(),
             "unlabelled": self.unlabelled.tolist(),
             "data_sha256": data_sha256,
+            "left_out": list(left_out),
             "sha256": self.sha256(),
         }
         write_safely(path, (json.dumps(record) + "\n").encode())
+
+
+def saved_left_out(path: Path) -> tuple[str, ...]:
+    """The files that a run left out because they could not be read; none where there is no split yet."""
+    try:
+        return tuple(json.loads(path.read_text()).get("left_out", ()))
+    except (OSError, ValueError, AttributeError):
+        return ()
 
 
 def load_split(path: Path, data_sha256: str) -> Split:

@@ -30,6 +30,8 @@ def is_unlabelled(y: np.ndarray, mark: Any = UNLABELLED) -> np.ndarray:
         return np.asarray(y == mark)
     if y.dtype.kind == "f":
         return np.asarray((y == mark) | np.isnan(y))
+    if y.dtype.kind in "US":  # numpy has written the marks out as words
+        return np.isin(y.astype(str), ["", "None", "nan", str(mark)])
     return np.array([_is_mark(item, mark) for item in y.tolist()], dtype=bool)
 
 

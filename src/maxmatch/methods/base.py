@@ -298,7 +298,8 @@ class Consistency(Method):
     def _select(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
         labelled = (batch.x,) if self.scores_labelled else ()
-        one = len(batch.strong) == 1 and bool(anchors)  # nothing to choose: only the anchors are asked
+        # One view leaves nothing to choose, and where the anchors alone decide the target only they are asked.
+        one = len(batch.strong) == 1 and bool(anchors) and type(self).opinion is Consistency.opinion
         scored = run.score(*labelled, *anchors, *(() if one else batch.strong))
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
         anchored, variants = scored[: len(anchors)], scored[len(anchors) :]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
-from maxmatch.nets.foreign import RESNETS, Size, make_foreign
+from maxmatch.nets.foreign import RESNETS, TIMM, Size, make_foreign
 from maxmatch.nets.wide_resnet import WideResNet, shape_of
 
 __all__ = ["RESNETS", "features", "make_net", "num_features"]
@@ -32,6 +32,10 @@ def make_net(
     shape = shape_of(name)
     if shape is None:
         net: nn.Module = make_foreign(name, classes, channels, size, dropout, pretrained)
+        if name in RESNETS or ":" not in name or name.startswith(TIMM):  # a class of your own decides for itself
+            for module in net.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.momentum = momentum
         return net
     if pretrained:
         raise UsageError(f"net.pretrained = true: {name} has no published weights; start from a run with --init RUN")

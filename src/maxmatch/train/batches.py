@@ -46,7 +46,9 @@ class Batches:
         self.hidden = torch.where(shown, -1, images.y[unlabelled]).to(device)
         self.sizes: dict[str, Tensor] = {}
         if feed is None:
-            self.x, self.pool = images.x[labelled].to(device), images.x[unlabelled].to(device)
+            everyone = len(unlabelled) == len(images.x)  # then nothing need be copied
+            self.pool = (images.x if everyone else images.x[unlabelled]).to(device)
+            self.x = images.x[labelled].to(device)
             if images.sizes is not None:
                 self.sizes = {
                     "labelled": images.sizes[labelled].to(device),

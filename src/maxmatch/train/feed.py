@@ -34,6 +34,7 @@ class Feed:
         self._pool = ThreadPoolExecutor(files.workers)
         self._coming: deque[tuple[int, dict[str, list[Read]]]] = deque()
         self._pinned = device.type == "cuda"
+        self._block: tuple[int, dict[str, npt.NDArray[np.int64]]] = (-1, {})
         self.slots: dict[str, Tensor] = {}
         self.sizes: dict[str, Tensor] = {}
         for name, (batch, _) in draws.pools.items():
@@ -59,7 +60,9 @@ class Feed:
 
     def _send_for(self, step: int) -> dict[str, list[Read]]:
         number, row = divmod(step, BLOCK)
-        wanted = {name: self.places[name][self.draws.indices(name, number)[row]] for name in self.places}
+        if number != self._block[0]:
+            self._block = (number, {name: self.draws.indices(name, number) for name in self.places})
+        wanted = {name: self.places[name][drawn[row]] for name, drawn in self._block[1].items()}
         return {name: [self._pool.submit(self.files.read, int(i)) for i in found] for name, found in wanted.items()}
 
     def _fill(self, name: str, read: Sequence[tuple[Tensor, tuple[int, int]]]) -> None:

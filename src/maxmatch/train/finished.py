@@ -11,7 +11,7 @@ from torch import Tensor
 from maxmatch.augment.views import Views
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images
-from maxmatch.data.split import Split, load_split
+from maxmatch.data.split import Split, load_split, saved_left_out
 from maxmatch.errors import UserError
 from maxmatch.evaluate.classifier import Classifier
 from maxmatch.evaluate.classifier import load as load_classifier
@@ -50,7 +50,7 @@ def open_run(
     classifier = load_classifier(folder, device)
     if data is None and recipe.data.name not in (*DATASETS, "folder"):
         raise UserError(f"{folder} was trained on data of your own: in Python, {call}")
-    images = load_data(recipe) if data is None else data
+    images = load_data(recipe, left_out=saved_left_out(folder / "split.json")) if data is None else data
     split = load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
     views = make_views(recipe.augment, images.side).to(next(classifier.net.parameters()).device)
     if views.learner is not None:

@@ -23,7 +23,15 @@ import torch
 
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images
-from maxmatch.data.split import Split, load_split, make_split, official_split, share_split, shares_follow
+from maxmatch.data.split import (
+    Split,
+    load_split,
+    make_split,
+    official_split,
+    saved_left_out,
+    share_split,
+    shares_follow,
+)
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, find_device
@@ -85,7 +93,7 @@ def begin(
     training = _build(recipe, folder, images, split, quiet)
     _claim(folder, force)
     write_safely(folder / "recipe.json", recipe.to_json().encode())
-    split.save(folder / "split.json", images.sha256())
+    split.save(folder / "split.json", images.sha256(), images.left_out)
     save_model(folder / "initial.safetensors", training.step.net, training.info)
     return training
 
@@ -96,13 +104,14 @@ def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool 
         raise UsageError(
             f"{folder} was trained on data of your own: go on in Python, maxmatch.fit(..., data=..., resume=True)"
         )
-    images = load_data(recipe, _teller(quiet)) if data is None else data
-    digest = images.sha256()
     begun = (folder / "split.json").exists()
+    left_out = saved_left_out(folder / "split.json") if begun else None
+    images = load_data(recipe, _teller(quiet), left_out) if data is None else data
+    digest = images.sha256()
     split = load_split(folder / "split.json", digest) if begun else draw_split(recipe, images)
     training = _build(recipe, folder, images, split, quiet)
     if not begun:
-        split.save(folder / "split.json", digest)
+        split.save(folder / "split.json", digest, images.left_out)
     if (folder / "initial.safetensors").exists():
         _take_weights(training, folder / "initial.safetensors")
     else:
@@ -235,6 +244,8 @@ def one_line_errors(recipe: Recipe, folder: Path) -> Iterator[None]:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
         t = recipe.train
+        if not (folder / "recipe.json").exists() and recipe.data.name in ("folder", "imagenet"):
+            raise UserError("out of memory while reading the pictures: add --set data.resident=false") from None
         smaller = max(2, (t.micro_batch or t.batch * (1 + t.ratio)) // 4)
         raise UserError(
             f"out of memory with train.batch = {t.batch}, train.ratio = {t.ratio} and train.micro_batch = "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +27,22 @@ def pictures(method: str, data: Mapping[str, Any], device: str = "auto") -> dict
     """
     listing = _listing(data.get("path"), data.get("label_file"), data.get("strict", False) is True)
     on_gpu = (best_device() if device == "auto" else device) == "cuda"
-    return {"method": {"name": method}, **suited(look_at(listing), on_gpu)}
+    asked = data.get("side")
+    side = int(str(asked)) if str(asked).isdigit() and int(str(asked)) >= 8 else None  # else it is refused further on
+    return {"method": {"name": method}, **suited(look_at(listing), on_gpu, side)}
 
 
-def suited(look: Look, on_gpu: bool) -> dict[str, dict[str, Any]]:
-    """Settings for pictures that look like this.
+def suited(look: Look, on_gpu: bool, asked: int | None = None) -> dict[str, dict[str, Any]]:
+    """Settings for pictures that look like this, with views of the `asked` side if there is one.
 
     >>> photos = Look(pictures=10_000, classes=5, short_side=480, same_size=False, grey=False)
     >>> suited(photos, on_gpu=True)["net"]["name"], suited(photos, on_gpu=False)["data"]["side"]
     ('resnet50', 32)
     """
-    fitted = look.same_size and look.short_side <= TINY
+    fitted = look.same_size and look.short_side <= TINY and asked in (None, look.short_side)
     largest = SIDES[-1] if on_gpu else SIDES[0]
     side = max((s for s in SIDES if s <= min(look.short_side, largest)), default=SIDES[0])
-    side = max(8, look.short_side) if fitted else side
+    side = asked or (max(8, look.short_side) if fitted else side)
     canvas = None if fitted else -(-4 * side // 3 // 16) * 16  # a picture of 4:3 keeps a short side of `side`
     net = "wrn-10-1" if not on_gpu else "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"
     steps, batch, ratio, lr, decay = (20_000, 64, 7, 0.03, 5e-4) if on_gpu else (1_000, 32, 4, 0.2, 2e-3)
@@ -70,8 +72,8 @@ def describe(recipe: Recipe) -> str:
     )
 
 
-def load_data(recipe: Recipe, say: Say = lambda line: None) -> Images:
-    """The images that a recipe names: a data set, or a folder of pictures."""
+def load_data(recipe: Recipe, say: Say = lambda line: None, left_out: Sequence[str] | None = None) -> Images:
+    """The images that a recipe names: a data set, or a folder of pictures, less what a run that goes on left out."""
     data = recipe.data
     if data.name not in ("folder", "imagenet"):
         return load_images(data.name, data.protocol)
@@ -87,6 +89,7 @@ def load_data(recipe: Recipe, say: Say = lambda line: None) -> Images:
         memory=_room(recipe.train.device),
         say=say,
         name=data.name,
+        left_out=left_out,
     )
 
 
@@ -106,13 +109,12 @@ def _path(path: str | None) -> Path:
 
 
 def _room(device: str) -> int:
-    """Half of the memory that is free where the pictures would live."""
-    if device == "cuda" and torch.cuda.is_available():
-        return torch.cuda.mem_get_info()[0] // 2
+    """A third of the memory that is free, here and on the device: labelled pictures lie there twice."""
+    room = 4 * 2**30
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable"):
-                return int(line.split()[1]) * 1024 // 2
+                room = int(line.split()[1]) * 1024 // 3
     except (OSError, ValueError):
         pass
-    return 4 * 2**30
+    return min(room, torch.cuda.mem_get_info()[0] // 3) if device == "cuda" and torch.cuda.is_available() else room

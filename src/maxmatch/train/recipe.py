@@ -57,7 +57,7 @@ class DataSettings:
     side: int = 32  # of the views, in pixels
     canvas: int | None = None  # pictures are shrunk to this and cropped at random; None: fitted to `side` once
     channels: int = 3
-    resident: bool | Auto = "auto"  # keep all pictures in memory; auto: if they take at most half of it
+    resident: bool | Auto = "auto"  # keep all pictures in memory; auto: if they take at most a third of it
     workers: int | Auto = "auto"  # threads that decode; nothing depends on how many
     strict: bool = False  # True: refuse what would be left out
 
@@ -222,6 +222,10 @@ def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
 def _check(recipe: Recipe) -> None:
     """The rules that no type can say; each refusal names the setting, its value and the rule."""
     t, d = recipe.train, recipe.data
+    if d.name not in ("folder", "imagenet"):
+        for name in ("path", "label_file", "side", "canvas", "channels", "resident", "workers", "strict"):
+            if getattr(d, name) != getattr(DataSettings(), name):
+                raise UsageError(f"data.{name} = {getattr(d, name)}: it is for a folder of pictures; leave it out")
     rules = [
         ("data.side", d.side, d.side >= 8, "at least 8"),
         ("data.canvas", d.canvas, d.canvas is None or d.canvas > d.side, "larger than data.side, or left out"),

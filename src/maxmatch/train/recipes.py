@@ -60,7 +60,7 @@ def of_data(dataset: str, protocol: str | None = None) -> Values:
         "imagenet": {
             "data": {"labels": "10%", "protocol": "paper", "exclude_labelled": True, "side": 224, "canvas": 320},
             "augment": {"policy": "imagenet"},
-            "net": {"name": "resnet50"},
+            "net": {"name": "resnet50", "batchnorm_momentum": 0.1},
             "train": {"ratio": 5, "weight_decay": 1e-4, "nesterov": False},
         },
         "mnist": {"data": {"labels": 40}, "augment": {"policy": "gentle", "flip": False}, **grey},
@@ -110,7 +110,7 @@ def compose(
     if dataset != "folder" and base_name == "paper":
         own = of_data(str(dataset), protocol)
     base = RECIPES[base_name](method)
-    layers = [base, own] if dataset == "folder" else [own, base]
+    layers = [base, own, {"augment": base.get("augment", {})}] if dataset == "folder" else [own, base]
     layers += [{"data": {"name": dataset}}, file_values, given, {"method": {"name": method}}]
     return Recipe.from_dict(overlay(*layers))
 

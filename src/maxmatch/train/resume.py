@@ -39,6 +39,8 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
     if config is not None:
         base, values = read_config(config)
         base_values = RECIPES[base](saved.to_dict()["method"]["name"]) if base else {}
+        if saved.data.name == "folder":
+            base_values.pop("data", None)  # the folder decided it
         given = overlay(base_values, values, given)
     values = saved.to_dict()
     changes: dict[str, dict[str, Any]] = {"train": {}, "data": {}}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from maxmatch.errors import UsageError
 from maxmatch.nets import features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import scoring, still
@@ -51,6 +52,8 @@ class Runner:
         precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
         self.notes: list[str] = []
         self._micro_batch = micro_batch
+        if micro_batch is not None and any(_drops(module) for module in net.modules()):
+            raise UsageError("train.micro_batch passes images twice, and this net drops others each time: leave it out")
         self.fused = None
         if fused and bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device):
             self.fused = self._try_fused(net, preprocessing)
@@ -160,19 +163,25 @@ class Runner:
             return self._aside(images)
 
 
+def _drops(module: nn.Module) -> bool:
+    """Whether a module of a foreign net draws at random: torch's dropout, timm's drop path."""
+    return any((getattr(module, name, 0) or 0) > 0 for name in ("p", "drop_prob")) and "Drop" in type(module).__name__
+
+
 class Again(torch.autograd.Function):
     """A pass that keeps nothing but its images; the backward pass makes it once more, running statistics untouched."""
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, anchor: Tensor, once: Pass, again: Pass) -> Tensor:
         """`anchor` is any tensor with a gradient, so that the result has one."""
-        ctx.images, ctx.again = images, again
+        ctx.save_for_backward(images)
+        ctx.again = again
         with torch.no_grad():
             return once(images)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
         with torch.enable_grad():
-            logits = ctx.again(ctx.images)
+            logits = ctx.again(*ctx.saved_tensors)
         torch.autograd.backward(logits, gradients[0])
         return None, None, None, None

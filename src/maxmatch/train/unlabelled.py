@@ -8,6 +8,7 @@ whose prediction differs from that of the image itself.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from maxmatch.augment import ResizedCrop
 from maxmatch.data.datasets import Images
+from maxmatch.data.layout import told as told_names
 from maxmatch.data.plan import Plan
 from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
@@ -62,6 +64,10 @@ def label_unlabelled(
         found = pseudo_labels(finished, k or finished.recipe.evaluate.robust_views, told.advance).next_first()
     files = finished.images.files
     names = None if files is None else files.names
+    if files is not None and files.broken:
+        readable = torch.tensor([files.names[i] not in files.broken for i in found.position.tolist()], dtype=torch.bool)
+        found = PseudoLabels(*(column[readable] for column in found))
+        print(f"maxmatch: {len(files.broken)} files can't be read: {told_names(sorted(files.broken))}", file=sys.stderr)
     first = "index" if names is None else "path"
     try:
         with writing_rows(out, kind, (first, "label", "confidence", "disagreement")) as write:
