@@ -224,6 +224,11 @@ def test_other_settings_are_refused_before_anything_is_trained(whole, capsys, st
     code, out, err = call(capsys, *COMMAND, "--set", "train.lr=0.1", "--out", whole)
     assert (code, out, steps, err.count("\n")) == (2, "", [], 1)
     assert "train.lr = 0.1, but" in err
+    longer = list(COMMAND)
+    longer[longer.index("--steps") + 1] = "9"
+    code, out, err = call(capsys, *longer, "--out", whole)
+    assert (code, out, steps, err.count("\n")) == (2, "", [], 1)
+    assert "train.steps = 9, but" in err
     code, _, err = call(capsys, *COMMAND, "--out", whole / "fixmatch" / "fold-1")
     assert code == 2
     assert "holds a run, not a benchmark" in err

@@ -123,7 +123,7 @@ def test_broken_files_are_named_counted_and_left_out_or_refused(folder):
     assert len(images.y) == len(images.x) == len(images.files.names) == 12
     assert any("empty.jpg" in line for line in said)
     assert any("cut.png" in line for line in said)
-    assert any("left out" in note for note in images.notes)
+    assert images.left_out == ("unlabeled/cut.png", "unlabeled/empty.jpg")
     for name in ("empty.jpg", "cut.png"):
         with pytest.raises(UsageError, match="--strict"):
             load(folder, strict=True)

@@ -126,7 +126,7 @@ def test_the_command_line_takes_a_folder_and_uses_the_run(photos, tmp_path, caps
     words = [word for text in [*sets, "net.name=wrn-10-1"] for word in ("--set", text)]
     assert run(["train", f"{photos}@4", "--steps", "6", "--out", str(out), *words]) == 0
     said = capsys.readouterr()
-    assert "24 pictures to learn from, 12 with a label of 2 classes, 6 for the test" in said.err
+    assert "24 pictures to learn from, 12 with a label of 2 classes (4 of them shown), 6 for the test" in said.err
     assert "--set data.side=" in said.err
     result = json.loads(said.out)
     assert (result["labels"], result["dataset"]) == (4, "folder")
@@ -169,6 +169,26 @@ def test_imagenet_is_such_a_folder(photos, tmp_path, monkeypatch):
     assert compose("imagenet").data.side == 224
 
 
+def test_a_folder_by_its_bare_name_and_in_python(photos, monkeypatch):
+    from maxmatch.cli.options import parse_data
+
+    monkeypatch.chdir(photos.parent)
+    here = ("data", "path", str(photos))
+    assert here in parse_data("photos")
+    assert parse_data("photos@10") == [("data", "name", "folder"), here, ("data", "labels", "10")]
+    assert compose(str(photos)).data.path == str(photos)
+    assert compose("photos").data.name == "folder"
+
+
+def test_other_classes_than_those_of_init_are_named(photos, tmp_path):
+    fit(recipe_of(photos), tmp_path / "a", quiet=True)
+    shutil.copytree(photos, tmp_path / "photos")
+    for top in ("labeled", "test"):
+        (tmp_path / "photos" / top / "disc").rename(tmp_path / "photos" / top / "coin")
+    with pytest.raises(UsageError, match="its class 'disc' is 'coin' in this run"):
+        fit(recipe_of(tmp_path / "photos", train={"init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
+
+
 def test_labels_by_a_csv_file(photos, tmp_path):
     table = tmp_path / "labels.csv"
     names = sorted(path.relative_to(photos).as_posix() for path in photos.glob("unlabeled/*"))
@@ -187,7 +207,7 @@ def test_labels_by_a_csv_file(photos, tmp_path):
         (["./nowhere"], "no such folder"),
         (["."], "no picture has a label"),
         (["PHOTOS@1"], "at least one a class"),
-        (["PHOTOS", "--labels", "none.csv"], "can't be read as CSV"),
+        (["PHOTOS", "--labels", "none.csv"], "no such file"),
         (["PHOTOS", "--set", "data.side=4"], "at least 8"),
         (["PHOTOS", "--set", "data.canvas=16"], "larger than data.side"),
         (["PHOTOS", "--set", "data.scale=1"], "did you mean"),

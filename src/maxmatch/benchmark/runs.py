@@ -19,7 +19,7 @@ import torch
 
 from maxmatch.bench.clock import failure, release
 from maxmatch.benchmark.wanted import Planned
-from maxmatch.errors import Interrupted, UserError
+from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
 from maxmatch.train.fit import draw_split, finished_result, fit
@@ -51,6 +51,9 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
     """What a finished run has left, else None. A run begun with other settings is refused in one line."""
     if not is_begun(planned):
         return None
+    begun, wanted = resumed_recipe(planned.folder, {}).train.steps, planned.recipe.train.steps
+    if begun != wanted:  # a run that goes on past its end has another schedule than one that was begun so long
+        raise UsageError(f"train.steps = {wanted}, but {planned.folder} was begun with {begun}: give another --out")
     return finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
 
 

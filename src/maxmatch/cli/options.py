@@ -112,7 +112,7 @@ def given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, d
 def parse_data(text: str) -> list[tuple[str, str, Any]]:
     """`name[@labels]`, or a folder: what exists, has a `/` in it or begins with a dot, perhaps with @labels."""
     name, at, labels = text.partition("@")
-    if "/" in text or text.startswith(".") or Path(text).exists():
+    if "/" in text or text.startswith(".") or Path(text).exists() or Path(text.rpartition("@")[0] or "-").is_dir():
         folder, at, labels = (text, "", "") if Path(text).exists() or not at else text.rpartition("@")
         found = [("data", "name", "folder"), ("data", "path", str(Path(folder).absolute()))]
         return [*found, *([("data", "labels", labels)] if at else [])]

@@ -152,7 +152,9 @@ def _print_result(out: Path, result: dict[str, Any]) -> None:
     print(json.dumps(result))
     error = result["error"]["last"]
     told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
-    print(f"{told}; {result['seconds']:.0f} s. Next: maxmatch evaluate {shlex.quote(str(out))}", file=sys.stderr)
+    run = shlex.quote(str(out))
+    after = f"maxmatch evaluate {run}" if error is not None else f"maxmatch predict {run} DIR"
+    print(f"{told}; {result['seconds']:.0f} s. Next: {after}", file=sys.stderr)
 
 
 def _process_start() -> float:

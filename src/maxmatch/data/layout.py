@@ -101,7 +101,7 @@ def find_pictures(folder: Path) -> list[str]:
     """All picture files below a folder, by their path in it, sorted; hidden ones and broken links are left out."""
     found: list[str] = []
     entered: set[tuple[int, int]] = set()
-    for here, folders, files in os.walk(folder, followlinks=True):
+    for here, folders, files in os.walk(folder, followlinks=True, onerror=_refused):
         at = os.stat(here)
         if (at.st_dev, at.st_ino) in entered:  # a link that leads back
             folders.clear()
@@ -117,6 +117,10 @@ def find_pictures(folder: Path) -> list[str]:
             and os.path.isfile(os.path.join(here, name))
         ]
     return sorted(found)
+
+
+def _refused(error: OSError) -> None:
+    raise UsageError(f"{error.filename}: {error.strerror}; a folder that can't be read is not left out in silence")
 
 
 def told(names: Sequence[str], few: int = FEW) -> str:
@@ -169,7 +173,9 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
     found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
     missing, twice = [], []
     seen: dict[str, str] = {}
-    for path, label in _rows(label_file):
+    rows = _rows(label_file)
+    for name, label in rows:
+        path = _inside(root, name)
         if path not in found:
             missing.append(path)
         elif seen.setdefault(path, label) != label:
@@ -178,6 +184,11 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
             found[path] = label
     for path in twice:
         found[path] = ""
+    if len(missing) == len(rows):
+        raise UsageError(
+            f"{label_file}: none of its {len(rows)} paths is in {root}, the first is '{missing[0]}'; they are "
+            "relative to that folder, with a comma before the label"
+        )
     if missing:
         notes.append(f"{label_file}: {len(missing)} files are not in {root} ({told(missing, 3)}); left out")
     if twice:
@@ -185,10 +196,21 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
     return found
 
 
+def _inside(root: Path, name: str) -> str:
+    """A path of the table as one in the folder."""
+    path = Path(name)
+    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
+
+
 def _rows(label_file: Path) -> list[tuple[str, str]]:
+    """Path and label of each row; spreadsheets write semicolons or tabs in some countries."""
     try:
         with open(label_file, newline="", encoding="utf-8-sig") as file:
-            lines = list(csv.reader(file))
+            first = file.readline()
+            file.seek(0)
+            lines = list(csv.reader(file, delimiter=next((mark for mark in ",;\t" if mark in first), ",")))
+    except FileNotFoundError:
+        raise UsageError(f"{label_file}: there is no such file; a CSV file of path,label is wanted") from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{label_file}: can't be read as CSV ({error}); two columns are wanted: path,label") from None
     lines = [line for line in lines if any(cell.strip() for cell in line)]
@@ -204,7 +226,7 @@ def _rows(label_file: Path) -> list[tuple[str, str]]:
     for line in lines:
         path = line[place[0]].strip() if len(line) > place[0] else ""
         label = line[place[1]].strip() if place[1] is not None and len(line) > place[1] else ""
-        rows.append((Path(path).as_posix(), label))
+        rows.append((path, label))
     if not rows:
         raise UsageError(f"{label_file}: no rows in it; path,label is wanted")
     return rows
@@ -273,7 +295,8 @@ def _balance(labels: Sequence[int], names: Sequence[str]) -> list[str]:
     if most < 3 * max(least, 1):
         return []
     rare = [names[index] for index in range(len(names)) if 3 * counts[index] <= most]
-    return [f"classes are not balanced: up to {most} labelled pictures, but at most {most // 3} of {told(rare, 5)}"]
+    few = max(counts[index] for index in range(len(names)) if 3 * counts[index] <= most)
+    return [f"classes are not balanced: up to {most} labelled pictures, but {few} or fewer of {told(rare, 5)}"]
 
 
 def _unzip(pairs: Sequence[tuple[str, int]]) -> tuple[tuple[str, ...], tuple[int, ...]]:

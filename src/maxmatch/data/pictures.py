@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -143,7 +143,7 @@ def _refuse_or_drop(listing: Listing, bad: list[str], strict: bool, say: Say) ->
     gone = [name for number, name in enumerate(kept.classes) if number not in shown]
     if gone:
         raise UserError(f"{listing.root}: no picture with the label '{gone[0]}' can be read; mend one, or remove them")
-    return replace(kept, notes=(*kept.notes, f"{len(bad)} files can't be read as pictures; left out"))
+    return kept
 
 
 def _progress(what: str, count: int, say: Say) -> Callable[[int], None]:

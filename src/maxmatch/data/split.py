@@ -80,7 +80,10 @@ def load_split(path: Path, data_sha256: str) -> Split:
     if record.get("sha256") != split.sha256():
         raise UserError(f"{path} was changed after it was written: restore it, or train anew with --force")
     if record.get("data_sha256") != data_sha256:
-        raise UserError(f"{path} belongs to other images than these: use the same data, or train anew with --force")
+        raise UserError(
+            f"{path} belongs to other images than these, some were added, removed or changed: use the same data, "
+            "or train anew with another --out, from these weights with --init"
+        )
     return split
 
 

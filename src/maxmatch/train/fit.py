@@ -188,6 +188,10 @@ def _take_weights(training: Training, path: Path) -> None:
     if (theirs.net["name"], theirs.classes) != (ours.net["name"], ours.classes) or (
         theirs.preprocessing.channels != ours.preprocessing.channels
     ):
+        if (theirs.net["name"], len(theirs.classes)) == (ours.net["name"], len(ours.classes)):
+            other = next(((a, b) for a, b in zip(theirs.classes, ours.classes, strict=True) if a != b), None)
+            if other is not None:
+                raise UsageError(f"{path}: its class '{other[0]}' is '{other[1]}' in this run; they must be the same")
         raise UsageError(
             f"{path}: {theirs.net['name']}, {len(theirs.classes)} classes, {theirs.preprocessing.channels} channels; "
             f"this run has {ours.net['name']}, {len(ours.classes)} classes, {ours.preprocessing.channels} channels"

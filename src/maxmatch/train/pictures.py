@@ -63,10 +63,11 @@ def describe(recipe: Recipe) -> str:
     """What was found in a folder and what was chosen for it, in one line, with what to type for something else."""
     listing = _listing(recipe.data.path, recipe.data.label_file, recipe.data.strict)
     labelled = sum(label >= 0 for label in listing.labels)
+    shown = "" if recipe.data.labels == "all" else f" ({recipe.data.labels} of them shown)"
     held = f"{len(listing.test_files):,} for the test" if listing.test_files else "none for a test"
     return (
         f"{listing.root}: {len(listing.files):,} pictures to learn from, {labelled:,} with a label of "
-        f"{len(listing.classes)} classes, {held}. Chosen: views of {recipe.data.side} px (--set data.side=), "
+        f"{len(listing.classes)} classes{shown}, {held}. Chosen: views of {recipe.data.side} px (--set data.side=), "
         f"{recipe.net.name} (--set net.name=), {recipe.train.steps:,} steps (--steps), flips "
         f"{'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
     )

@@ -95,6 +95,9 @@ def compose(
             )
         file_values.pop("method")
     dataset = dataset or given.get("data", {}).get("name") or file_values.get("data", {}).get("name") or "digits"
+    if dataset not in (*DATASETS, "arrays", "folder") and Path(str(dataset)).is_dir():
+        given = overlay(given, {"data": {"name": "folder", "path": str(Path(str(dataset)).absolute())}})
+        dataset = "folder"
     if dataset not in (*DATASETS, "arrays", "folder"):
         raise UsageError(unknown("data set", str(dataset), DATASETS))
     protocol = given.get("data", {}).get("protocol") or file_values.get("data", {}).get("protocol")
