@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from maxmatch.data.layout import find_pictures, read_layout
+from maxmatch.data.folder import find_pictures
+from maxmatch.data.layout import read_layout
 from maxmatch.errors import UsageError
 
 
@@ -148,7 +149,7 @@ def test_a_folder_that_may_not_be_read_is_said(tmp_path, monkeypatch):
         onerror(PermissionError(13, "Permission denied", str(top)))
         return iter(())
 
-    monkeypatch.setattr("maxmatch.data.layout.os.walk", walk)
+    monkeypatch.setattr("maxmatch.data.folder.os.walk", walk)
     with pytest.raises(UsageError, match="Permission denied"):
         read_layout(tmp_path)
 

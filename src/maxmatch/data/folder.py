@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -18,11 +19,32 @@ def list_images(folder: Path) -> list[Path]:
     """All image files below a folder, sorted by their path in it."""
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such folder; give the folder that holds the pictures")
-    files = (p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-    found = sorted(files, key=lambda p: p.relative_to(folder).as_posix())
+    found = [folder / name for name in find_pictures(folder)]
     if not found:
         raise UsageError(f"{folder}: no pictures in it ({', '.join(sorted(SUFFIXES))})")
     return found
+
+
+def find_pictures(folder: Path) -> list[str]:
+    """All picture files below a folder, by their path in it, sorted; hidden ones and broken links are left out."""
+    found: list[str] = []
+    entered: set[tuple[int, int]] = set()
+    for here, folders, files in os.walk(folder, followlinks=True, onerror=_refused):
+        at = os.stat(here)
+        if (at.st_dev, at.st_ino) in entered:  # a link that leads back
+            folders.clear()
+            continue
+        entered.add((at.st_dev, at.st_ino))
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        inside = Path(here).relative_to(folder)
+        found += [
+            (inside / name).as_posix()
+            for name in files
+            if not name.startswith(".")
+            and os.path.splitext(name)[1].lower() in SUFFIXES
+            and os.path.isfile(os.path.join(here, name))
+        ]
+    return sorted(found)
 
 
 def read_image(path: Path, shape: tuple[int, int, int]) -> Tensor:
@@ -63,6 +85,10 @@ def _on_white(picture: Image.Image) -> Image.Image:
     """What is transparent is white, as a page would show it."""
     full = picture.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", full.size, "white"), full).convert("RGB")
+
+
+def _refused(error: OSError) -> None:
+    raise UsageError(f"{error.filename}: {error.strerror}; a folder that can't be read is not left out in silence")
 
 
 def _eight_bit(picture: Image.Image) -> Image.Image:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from maxmatch.data.folder import SUFFIXES
+from maxmatch.data.folder import SUFFIXES, find_pictures
 from maxmatch.errors import UsageError
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
@@ -95,32 +95,6 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     test_files, test_labels = _unzip(sorted((path, number[label]) for path, label in tests.items()))
     notes += _balance(labels, names)
     return Listing(root, tuple(names), files, labels, test_files, test_labels, tuple(notes))
-
-
-def find_pictures(folder: Path) -> list[str]:
-    """All picture files below a folder, by their path in it, sorted; hidden ones and broken links are left out."""
-    found: list[str] = []
-    entered: set[tuple[int, int]] = set()
-    for here, folders, files in os.walk(folder, followlinks=True, onerror=_refused):
-        at = os.stat(here)
-        if (at.st_dev, at.st_ino) in entered:  # a link that leads back
-            folders.clear()
-            continue
-        entered.add((at.st_dev, at.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inside = Path(here).relative_to(folder)
-        found += [
-            (inside / name).as_posix()
-            for name in files
-            if not name.startswith(".")
-            and os.path.splitext(name)[1].lower() in SUFFIXES
-            and os.path.isfile(os.path.join(here, name))
-        ]
-    return sorted(found)
-
-
-def _refused(error: OSError) -> None:
-    raise UsageError(f"{error.filename}: {error.strerror}; a folder that can't be read is not left out in silence")
 
 
 def told(names: Sequence[str], few: int = FEW) -> str:
