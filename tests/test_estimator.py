@@ -325,17 +325,19 @@ def test_score_leaves_out_what_has_no_label(digits):
 
 
 @pytest.mark.parametrize(
-    ("data", "kind", "expected"),
+    ("data", "kind", "device", "expected"),
     [
-        (np.zeros((2, 8, 8), np.uint8), "images", ("wrn-10-1", "gentle", False, 0.125, 0.4, 32)),
-        (np.zeros((2, 3)), "rows", ("wrn-10-1", "gentle", False, 0.0, 0.4, 32)),
-        (np.zeros((2, 28, 28), np.uint8), "images", ("wrn-28-2", "gentle", False, 0.125, 0.03, 64)),
-        (["a.png"], "files", ("wrn-28-2", "fixmatch", True, 0.125, 0.03, 64)),
+        (np.zeros((2, 8, 8), np.uint8), "images", "cpu", ("wrn-10-1", "gentle", False, 0.125, 0.4, 32)),
+        (np.zeros((2, 3)), "rows", "cuda", ("wrn-10-1", "gentle", False, 0.0, 0.4, 32)),
+        (np.zeros((2, 28, 28), np.uint8), "images", "cpu", ("wrn-10-1", "gentle", False, 0.125, 0.2, 32)),
+        (np.zeros((2, 28, 28), np.uint8), "images", "cuda", ("wrn-28-2", "gentle", False, 0.125, 0.03, 64)),
+        (["a.png"], "files", "cpu", ("wrn-10-1", "fixmatch", True, 0.125, 0.2, 32)),
+        (["a.png"], "files", "cuda", ("wrn-28-2", "fixmatch", True, 0.125, 0.03, 64)),
     ],
 )
-def test_defaults_suit_the_pictures(data, kind, expected):
+def test_defaults_suit_the_pictures_and_the_device(data, kind, device, expected):
     pictures = learn_pictures(data, kind, None)
-    recipe = make_recipe(MaxMatchClassifier().get_params(), pictures, seed=5)
+    recipe = make_recipe(MaxMatchClassifier(device=device).get_params(), pictures, seed=5)
     augment, train = recipe.augment, recipe.train
     found = (recipe.net.name, augment.policy, augment.flip, augment.shift, train.lr, train.batch)
     assert found == expected

@@ -47,8 +47,9 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     k, over : how many strong views, and what is taken over them ('worst', 'mean', ...); None: the method's own.
     steps, batch, ratio, lr : steps, labelled pictures a step, unlabelled ones for each, learning rate.
     net, policy, flip : the net's name, the strong views' policy, whether the weak views are flipped.
-        None in any of these: the digits recipe's value for pictures of at most 16 px, else the paper's; grey pictures
-        have the policy 'gentle' and are not flipped, and rows that do not fill their grid are not shifted.
+        None in any of these: the digits recipe's value for pictures of at most 16 px, else the paper's on a GPU and
+        that of `maxmatch train FOLDER` on a CPU; grey pictures have the policy 'gentle' and are not flipped, and
+        rows that do not fill their grid are not shifted.
     image_shape : (H, W), (H, W, C) or (C, H, W) of a row, or the size files are read at (None: 32x32, RGB).
     settings : any other setting of a run, such as {"train.weight_decay": 0.001}; `maxmatch settings` lists them.
     out : a new folder for the run; None keeps none.
