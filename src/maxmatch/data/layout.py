@@ -72,7 +72,6 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         notes.append(f"{root / spare}: left out, since {root / tests_at[0]} is the test")
     tests = _within(root, tests_at[:1], notes)
     found, tests = _without_contradictions(root, found, notes), _without_contradictions(root, tests, notes)
-    found = _without_copies(root, found, tests, notes)
     names = sorted({label for label in found.values() if label})
     if not names:
         raise UsageError(
@@ -85,12 +84,13 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         raise UsageError(
             f"{root / tests_at[0]} has the class '{strangers[0]}', of which no training picture is labelled"
         )
-    if strict and notes:
-        raise UsageError(f"{notes[0]} (--strict refuses that)")
-    number = {name: index for index, name in enumerate(names)}
     if not tests:
         found, tests = _hold_out(root, found, names)
-        notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
+    found = _without_copies(root, found, tests, notes)
+    if strict and notes:
+        raise UsageError(f"{notes[0]} (--strict refuses that)")
+    notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
+    number = {name: index for index, name in enumerate(names)}
     files, labels = _unzip(sorted((path, number.get(label, -1)) for path, label in found.items()))
     test_files, test_labels = _unzip(sorted((path, number[label]) for path, label in tests.items()))
     notes += _balance(labels, names)

@@ -125,25 +125,18 @@ def _left_out(
     """The listing and the pixels without the files that turned out to be damaged."""
     keep = torch.tensor([name not in broken for name in listing.files], dtype=torch.bool)
     keep_test = torch.tensor([name not in broken for name in listing.test_files], dtype=torch.bool)
-    kept = _refuse_or_drop(listing, sorted(broken), strict, say)
-    if len(x):
-        x, sizes = x[keep], sizes[keep] if sizes is not None else None
-    return kept, x, sizes, test_x[keep_test]
-
-
-def _refuse_or_drop(listing: Listing, bad: list[str], strict: bool, say: Say) -> Listing:
-    if not bad:
-        return listing
-    line = f"{listing.root}: {len(bad)} files can't be read as pictures ({told(bad)})"
+    line = f"{listing.root}: {len(broken)} files can't be read as pictures ({told(sorted(broken))})"
     if strict:
         raise UsageError(f"{line}: mend or remove them, or leave --strict out")
     say(f"warning: {line}; left out")
-    kept = listing.without(bad)
+    kept = listing.without(broken)
     shown = {label for label in kept.labels if label >= 0}
     gone = [name for number, name in enumerate(kept.classes) if number not in shown]
     if gone:
         raise UserError(f"{listing.root}: no picture with the label '{gone[0]}' can be read; mend one, or remove them")
-    return kept
+    if len(x):
+        x, sizes = x[keep], sizes[keep] if sizes is not None else None
+    return kept, x, sizes, test_x[keep_test]
 
 
 def _progress(what: str, count: int, say: Say) -> Callable[[int], None]:

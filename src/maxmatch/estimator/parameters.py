@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from maxmatch.data.pictures import Look
 from maxmatch.estimator.pictures import Pictures
 from maxmatch.nets.device import best_device
 from maxmatch.settings import plain
-from maxmatch.train.pictures import suited
+from maxmatch.train.pictures import ON_CPU
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import Values, compose, overlay
 
@@ -41,12 +40,7 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
         _put(given, _allowed(place), plain_value(value))
     small = max(pictures.shape[1:]) <= SMALL
     device = best_device() if parameters["device"] == "auto" else parameters["device"]
-    quick: Values = {}
-    if not small and device != "cuda":  # the paper's net would take hours there
-        look = Look(pictures=0, classes=0, short_side=min(pictures.shape[1:]), same_size=True, grey=False)
-        chosen = suited(look, on_gpu=False)
-        quick = {"net": {"name": chosen["net"]["name"]}}
-        quick["train"] = {name: chosen["train"][name] for name in ("batch", "ratio", "lr", "weight_decay")}
+    quick = ON_CPU if not small and device != "cuda" else {}  # the paper's net would take hours there
     layers = overlay(quick, _short(pictures, small), given, {"data": {"labels": "all"}, "train": {"seed": seed}})
     return compose("arrays", parameters["method"], "digits" if small else "paper", layers)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import torch
 from torch import Tensor
 
@@ -21,9 +19,9 @@ def make_views(settings: AugmentSettings, side: int | None = None) -> Views:
     names = ("n", "p", "levels", "ops", "cutout")
     changes = {name: value for name in names if (value := getattr(settings, name)) is not None}
     strong = strong_policy(settings.policy, **changes)
-    shifted, cropped = Weak(settings.flip, settings.shift), partial(ResizedCrop, scale=settings.scale)
-    weak = shifted if side is None else cropped(side, flip=settings.flip)
-    return Views(weak, strong, settings.shared_crop)
+    if side is None:
+        return Views(Weak(settings.flip, settings.shift), strong, settings.shared_crop)
+    return Views(ResizedCrop(side, settings.scale, flip=settings.flip), strong, settings.shared_crop)
 
 
 class Batches:
@@ -46,7 +44,7 @@ class Batches:
         self.hidden = torch.where(shown, -1, images.y[unlabelled]).to(device)
         self.sizes: dict[str, Tensor] = {}
         if feed is None:
-            everyone = len(unlabelled) == len(images.x)  # then nothing need be copied
+            everyone = torch.equal(unlabelled, torch.arange(len(images.x)))  # then nothing need be copied
             self.pool = (images.x if everyone else images.x[unlabelled]).to(device)
             self.x = images.x[labelled].to(device)
             if images.sizes is not None:

@@ -16,6 +16,11 @@ from maxmatch.nets.device import best_device
 from maxmatch.train.recipe import DataSettings, Recipe
 
 SIDES = (32, 64, 96, 128, 224)
+# What a CPU bears: a small net, and a learning rate for a short run of it.
+ON_CPU: dict[str, dict[str, Any]] = {
+    "net": {"name": "wrn-10-1"},
+    "train": {"batch": 32, "ratio": 4, "lr": 0.2, "weight_decay": 2e-3},
+}
 TINY = 40  # pictures of one size up to this are taken as they are
 
 
@@ -44,17 +49,17 @@ def suited(look: Look, on_gpu: bool, asked: int | None = None) -> dict[str, dict
     side = max((s for s in SIDES if s <= min(look.short_side, largest)), default=SIDES[0])
     side = asked or (max(8, look.short_side) if fitted else side)
     canvas = None if fitted else -(-4 * side // 3 // 16) * 16  # a picture of 4:3 keeps a short side of `side`
-    net = "wrn-10-1" if not on_gpu else "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"
-    steps, batch, ratio, lr, decay = (20_000, 64, 7, 0.03, 5e-4) if on_gpu else (1_000, 32, 4, 0.2, 2e-3)
-    often = max(1, steps // 20)
+    steps = 20_000 if on_gpu else 1_000
+    often = steps // 20
+    net = {"name": "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"} if on_gpu else ON_CPU["net"]
     return {
         "data": {"labels": "all", "side": side, "canvas": canvas, "channels": 1 if look.grey else 3},
         "augment": {"policy": "fixmatch" if side < 128 else "imagenet"},
-        "net": {"name": net, "batchnorm_momentum": "auto"},
+        "net": {**net, "batchnorm_momentum": "auto"},
         "train": {
-            "steps": steps, "batch": batch, "ratio": ratio, "lr": lr, "weight_decay": decay,
-            "schedule": "cosine",
-            "ema_decay": "auto", "evaluate_every": often, "checkpoint_every": 2 * often, "log_every": often,
+            **({} if on_gpu else ON_CPU["train"]),
+            "steps": steps, "schedule": "cosine", "ema_decay": "auto",
+            "evaluate_every": often, "checkpoint_every": 2 * often, "log_every": often,
         },
     }  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +15,10 @@ from maxmatch.train.recipe import Recipe, read_values
 from maxmatch.train.recipes import RECIPES, overlay, read_config
 
 INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
-CHANGEABLE = defaultdict(
-    frozenset[str],
-    train=frozenset({"device", "kernels", "steps"}) | INTERVALS,
-    data=frozenset({"path", "label_file", "resident", "workers"}),  # where the same pictures are, and how they are read
-)
+CHANGEABLE = {
+    "train": frozenset({"device", "kernels", "steps"}) | INTERVALS,
+    "data": frozenset({"path", "label_file", "resident", "workers"}),  # where the same pictures are, how they are read
+}
 SETTLED = frozenset(
     {"batchnorm_momentum", "ema_decay", "fold", "threads", "device", "precision"}
 )  # `auto` became a value
@@ -50,7 +48,7 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
             before, now = values[section].get(name), typed[name]
             if before == now or (now == "auto" and name in SETTLED):
                 continue
-            if name not in CHANGEABLE[section]:
+            if name not in CHANGEABLE.get(section, ()):
                 raise UsageError(
                     f"{section}.{name} = {now}, but {folder} was begun with {before}: "
                     "leave it out, or begin another run with another --out"
