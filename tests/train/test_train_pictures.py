@@ -74,9 +74,9 @@ def test_tiny_pictures_of_one_size_are_taken_as_they_are():
 
 
 def test_kept_or_streamed_with_any_number_of_workers_the_weights_are_the_same(photos, tmp_path):
-    fit(recipe_of(photos), tmp_path / "kept", quiet=True)
+    fit(recipe_of(photos, data={"labels": 4}), tmp_path / "kept", quiet=True)
     for workers in (0, 3):
-        data = {"resident": False, "workers": workers}
+        data = {"resident": False, "workers": workers, "labels": 4}  # some of the labels: positions are not in a row
         fit(recipe_of(photos, data=data), tmp_path / str(workers), quiet=True)
         ours, theirs = weights(tmp_path / str(workers)), weights(tmp_path / "kept")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
