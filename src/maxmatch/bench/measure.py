@@ -134,6 +134,7 @@ class Trial:
         assert self.training is not None
         step, views, setting = self.training.step, self.training.views, self.setting
         row, pool = step.rows.row, step.batches.pool
+        never = torch.zeros((), device=self.device)
         step._go = step._advance  # the step's own graph goes: its memory may be needed here
         images, trained = pool[: setting.unlabelled], pool[: setting.batch + setting.unlabelled]
 
@@ -146,11 +147,11 @@ class Trial:
             return step.run.net(trained)[0].float().mean()
 
         def forward_and_backward() -> None:
-            step.optimizer.zero_grad(set_to_none=True)
+            step.optimizer.zero_grad()
             torch.autograd.backward(forward())
 
         def update() -> None:
-            step.optimizer.step()
+            step.optimizer.step(never)
             step.average.update()
 
         batch = self._part("batch", lambda: step._make_batch(row, self.variant.k))
@@ -158,7 +159,6 @@ class Trial:
         t_ff = self._part("t_ff", lambda: step.run.score(images))
         forth = self._part("forward", forward)
         both = self._part("forward and backward", forward_and_backward)
-        step.optimizer.found_inf = torch.zeros((), device=self.device)  # type: ignore[attr-defined]
         t_opt = self._part("t_opt", update)  # with the gradients that the part before left
         return {"t_data": t_data, "t_ff": t_ff, "t_bp": max(both - forth, 0.0), "t_opt": t_opt, "batch": batch}
 

@@ -24,6 +24,7 @@ from maxmatch.train.batches import Batches
 from maxmatch.train.capture import Captured
 from maxmatch.train.draws import Draws, Row, Rows
 from maxmatch.train.health import Health
+from maxmatch.train.optimizers import Optimizer
 from maxmatch.train.recipe import TrainSettings
 from maxmatch.train.runner import Runner
 
@@ -88,7 +89,7 @@ class Step:
             bf16=bf16, compiled=compiled, fused=settings.kernels == "auto",
             micro_batch=settings.micro_batch,
         )  # fmt: skip
-        self.optimizer = _optimizer(net, self.state, self.lr, settings)
+        self.optimizer = Optimizer(net, self.state, self.lr, settings)
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device)
         set_mode(net, "train")
@@ -124,11 +125,9 @@ class Step:
         self.run.refresh()
         batch, op = self._make_batch(self.rows.row, k)
         losses = self.method.losses(self.run, batch)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())
-        # The fused kernel skips the update where this is 1; torch's gradient scaler speaks to it the same way.
-        self.optimizer.found_inf = self.health.guard(losses, self.run.step)  # type: ignore[attr-defined]
-        self.optimizer.step()
+        self.optimizer.step(skip=self.health.guard(losses, self.run.step))
         self.average.update()
         self._teach_policy(batch)
         self._add_health(losses, op, self.batches.hidden[batch.index])
@@ -153,22 +152,5 @@ class Step:
             found |= {f"state.{n}": t for n, t in self.state.state_dict().items()}
         if self.learner is not None:
             found |= {f"policy.{n}": t for n, t in self.learner.learned.state_dict().items()}
-        for number, parameter in enumerate(p for group in self.optimizer.param_groups for p in group["params"]):
-            found[f"momentum.{number}"] = self.optimizer.state[parameter]["momentum_buffer"]
+        found |= {f"momentum.{number}": momentum for number, momentum in enumerate(self.optimizer.momenta)}
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
-
-
-def _optimizer(net: nn.Module, state: nn.Module | None, lr: Tensor, settings: TrainSettings) -> torch.optim.SGD:
-    """SGD with decay on the weights of convolutions and linear layers alone. Momentum exists from the start.
-
-    The fused kernel reads the learning rate from a tensor and skips the update where `found_inf` is 1.
-    """
-    parameters = [*net.parameters(), *(state.parameters() if state is not None else ())]
-    groups = [
-        {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},
-        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.SGD(groups, lr=lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True)
-    for parameter in parameters:
-        optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-    return optimizer

@@ -1,0 +1,96 @@
+"""The optimisers against singular values by NumPy, torch's own SGD, and arithmetic by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from maxmatch.nets import make_net
+from maxmatch.train.optimizers import Optimizer, orthogonal, orthogonal_weights
+from maxmatch.train.recipe import TrainSettings
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 20), (2, 20, 8), (1, 1, 5)])
+def test_orthogonal_keeps_the_singular_vectors_and_evens_out_the_values(shape):
+    matrices = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for before, after in zip(matrices.numpy(), orthogonal(matrices).numpy(), strict=True):
+        u, values, v = np.linalg.svd(before, full_matrices=False)
+        inside = u.T @ after @ v.T
+        assert np.abs(inside - np.diag(np.diag(inside))).max() < 1e-9
+        assert np.diag(inside).min() > 0.6
+        assert np.diag(inside).max() < 1.25
+        assert values.max() / values.min() > 1.5 or len(values) == 1
+
+
+def test_a_matrix_of_zeros_stays_zero():
+    assert not orthogonal(torch.zeros(1, 3, 4)).any()
+
+
+def trained(optimizer: str, steps: int = 3, skip_at: int = -1, lr: float = 0.1) -> tuple[nn.Module, Optimizer, list]:
+    torch.manual_seed(0)
+    net = make_net("wrn-10-1", classes=3, channels=1).to(memory_format=torch.channels_last)
+    rate = torch.tensor(lr)
+    optimizer = Optimizer(net, None, rate, TrainSettings(optimizer=optimizer, weight_decay=0.01))
+    history = []
+    for step in range(steps):
+        optimizer.zero_grad()
+        x = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(step))
+        net(x).square().mean().backward()
+        optimizer.step(torch.tensor(float(step == skip_at)))
+        history.append([t.detach().clone() for t in [*net.parameters(), *optimizer.momenta]])
+    return net, optimizer, history
+
+
+def test_sgd_is_torchs_own():
+    torch.manual_seed(0)
+    net = make_net("wrn-10-1", classes=3, channels=1).to(memory_format=torch.channels_last)
+    groups = [
+        {"params": [p for p in net.parameters() if p.ndim > 1], "weight_decay": 0.01},
+        {"params": [p for p in net.parameters() if p.ndim <= 1]},
+    ]
+    sgd = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=True)
+    for step in range(3):
+        sgd.zero_grad()
+        net(torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+        sgd.step()
+    for ours, theirs in zip(trained("sgd")[0].parameters(), net.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_muon_moves_its_weights_by_hand_and_leaves_the_others_to_sgd():
+    start = trained("muon", steps=0)[0]
+    net, _, _ = trained("muon", steps=1)
+    named = dict(net.named_parameters())
+    before = dict(start.named_parameters())
+    name = "blocks.1.conv1.weight"
+    old, new, gradient = before[name].detach(), named[name].detach(), named[name].grad
+    rows = gradient.permute(0, 2, 3, 1).flatten(1)[None]
+    wanted = old - 0.1 * orthogonal(1.9 * rows)[0].view(len(old), 3, 3, -1).permute(0, 3, 1, 2)
+    wanted = wanted * (old.norm() / wanted.norm())
+    torch.testing.assert_close(new, wanted, atol=1e-5, rtol=1e-4)
+    head, gradient = before["head.weight"].detach(), named["head.weight"].grad
+    torch.testing.assert_close(named["head.weight"].detach(), head - 0.1 * 1.9 * (gradient + 0.01 * head))
+    taken = {id(p) for p in orthogonal_weights(net)}
+    assert id(net.stem.weight) not in taken
+    assert len(taken) == sum("conv" in n or "shortcut" in n for n in named)
+
+
+def test_muon_keeps_every_length():
+    start, end = trained("muon", steps=0)[0], trained("muon", steps=5)[0]
+    for old, new in zip(orthogonal_weights(start), orthogonal_weights(end), strict=True):
+        torch.testing.assert_close(new.norm(), old.norm(), rtol=1e-5, atol=0)
+        assert (new - old).norm() / old.norm() > 0.05
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+def test_a_skipped_step_changes_nothing(optimizer):
+    _, _, history = trained(optimizer, steps=2, skip_at=1)
+    assert all(torch.equal(a, b) for a, b in zip(*history, strict=True))
+
+
+def test_gradients_are_let_go():
+    net, optimizer, _ = trained("muon", steps=1)
+    optimizer.zero_grad()
+    assert all(p.grad is None for p in net.parameters())
