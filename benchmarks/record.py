@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
 from maxmatch.bench.origin import commit, hardware, versions
 
-FOLDER = Path(__file__).parent / "records"
+FOLDER = Path(os.environ.get("MAXMATCH_RECORDS", Path(__file__).parent / "records"))
 
 
 class Record:
@@ -34,6 +35,6 @@ class Record:
             "printed": self.printed,
             "results": results,
         }
-        self.path.parent.mkdir(exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(record, indent=1) + "\n")
         print(self.path)
