@@ -109,7 +109,8 @@ class Measured:
 
     steps: int
     step_size: float
-    mean_squared_gradient: Tensor  # (...): one number a run
+    mean_squared_gradient: Tensor  # (runs,)
+    last: Tensor  # theta_T, (runs, d)
     printed: TheoremThree
     range_free: TheoremThree
 
@@ -142,7 +143,7 @@ def measure(
         theorem_3(**constants, value_range=problem.value_range, steps=steps, delta=delta, second_term=second)
         for second in ("printed", "range_free")
     )
-    return Measured(steps, eta, squared.mean(0), printed, range_free)
+    return Measured(steps, eta, squared.mean(0), points[-1], printed, range_free)
 
 
 def bounded_cross_entropy(margin: Tensor, floor: float) -> Tensor:
