@@ -11,6 +11,7 @@ from maxmatch.errors import UserError
 from maxmatch.theory.convergence import flipped_nuisance
 from maxmatch.theory.moreau import (
     Problem,
+    _ellipsoid_minimum,
     envelope,
     envelope_gradient,
     nearly_stationary,
@@ -109,6 +110,24 @@ def test_prox_against_an_epigraph_programme(d):
             cost(np.concatenate([near, problem.view_losses(torch.from_numpy(near)).amax(-1).numpy()]))
             <= found.fun + 1e-9
         )
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 4])
+def test_the_ellipsoid_method_keeps_the_minimum_inside(d):
+    # Kinks of very different steepness whose minimum lies on the edge of the first ball: a set cut too small loses it.
+    random = torch.Generator().manual_seed(d)
+    minimum, kinks = (torch.randn(*s, dtype=torch.float64, generator=random) for s in ((200, d), (200, d, d)))
+    minimum = 0.999 * minimum / minimum.norm(dim=-1, keepdim=True)
+    kinks = kinks * torch.logspace(0, 1.5, d, dtype=torch.float64)
+
+    def objective(point):
+        away = point - minimum
+        across = (kinks @ away[..., None])[..., 0]
+        slope = (kinks.mT @ across.sign()[..., None])[..., 0]
+        return across.abs().sum(-1) + away.square().sum(-1) / 2, slope + away
+
+    found = _ellipsoid_minimum(objective, torch.zeros(200, d, dtype=torch.float64), 1.0, gap=1e-10)
+    assert torch.allclose(found, minimum, atol=2e-5)  # sqrt(2 gap)
 
 
 def test_prox_against_a_grid_and_the_envelope_lies_below_phi():
