@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from maxmatch.errors import UserError
+from maxmatch.data.datasets import Images
+from maxmatch.errors import UsageError, UserError
 from maxmatch.evaluate.progress import Told
 from maxmatch.files import write_safely
 from maxmatch.methods.base import Consistency
@@ -40,7 +41,7 @@ class Move(NamedTuple):
     """The corrected theorems with n_l, n_u or K changed; `views` where that many were measured."""
 
     name: str
-    theorem_1: float
+    theorem_1: tuple[float, float]  # its labelled and its unlabelled terms
     theorem_2: tuple[float, float]  # without C0, and for each unit of it
     views: int | None
 
@@ -74,6 +75,8 @@ def run_bound(
     from maxmatch.theory.table import page
 
     bounds.check_delta(delta)
+    if out is not None and not out.parent.is_dir():  # said now, not after a minute of work
+        raise UsageError(f"--json {out}: there is no folder {out.parent}; make it, or give another file")
     found = find_bounds(folder, device, k, epsilon, delta, c0, most)
     if out is not None:
         write_safely(out, (json.dumps(as_plain(found), indent=2) + "\n").encode())
@@ -81,10 +84,17 @@ def run_bound(
 
 
 def find_bounds(
-    folder: Path, device: str, k: int | None, epsilon: float | None, delta: float, c0: float | None, most: int
+    folder: Path,
+    device: str = "cpu",
+    k: int | None = None,
+    epsilon: float | None = None,
+    delta: float = 0.05,
+    c0: float | None = None,
+    most: int = 2000,
+    data: Images | None = None,
 ) -> Found:
-    """Every bound of a run, in both forms."""
-    finished = open_run(folder, device)
+    """Every bound of a run, in both forms; `data` stands in for a data set by name."""
+    finished = open_run(folder, device, data, call="maxmatch.theory.command.find_bounds(folder, data=...)")
     if not len(finished.split.labelled) or not len(finished.split.unlabelled):
         raise UserError(f"{folder}: the bounds are about labelled and unlabelled images, and it has none of one kind")
     classes, method = len(finished.classifier.classes), finished.recipe.method
@@ -134,16 +144,8 @@ def theorem_1(form: Form, symbols: dict[str, Any]) -> Bound:
         form, samples=s["unlabelled_samples"], views=s["views"], classes=s["classes"], epsilon=s["epsilon"],
         one_output_parameters=s["one_output_parameters"], log_constant=outer,
     )  # fmt: skip
-    names = (
-        "consistency_risk",
-        "labelled_risk",
-        "labelled_samples",
-        "unlabelled_samples",
-        "classes",
-        "epsilon",
-        "delta",
-    )
-    shared = {name: s[name] for name in names}
+    counts = ("labelled_samples", "unlabelled_samples", "classes")
+    shared = {name: s[name] for name in ("consistency_risk", "labelled_risk", *counts, "epsilon", "delta")}
     return bounds.theorem_1(form, labelled_complexity=rad_l, unlabelled_complexity=rad_u, **shared)
 
 
@@ -158,9 +160,8 @@ def unlabelled_needed(symbols: dict[str, Any]) -> float:
     """The n_u at which the corrected unlabelled complexity term of Theorem 2 is 1, by bisection on its logarithm."""
 
     def term(log_samples: float) -> float:
-        return theorem_2("corrected", {**symbols, "unlabelled_samples": math.exp(log_samples)}).free[
-            "unlabelled complexity"
-        ]
+        row = theorem_2("corrected", {**symbols, "unlabelled_samples": math.exp(log_samples)})
+        return row.free["unlabelled complexity"]
 
     low, high = 0.0, 1.0
     while term(high) > 1:
@@ -227,7 +228,10 @@ def _moves(symbols: dict[str, Any], measured: Measured) -> list[Move]:
 
     def move(name: str, measured_views: int | None = None, **changed: Any) -> Move:
         values = {**symbols, **changed}
-        return Move(name, theorem_1("corrected", values).total, theorem_2("corrected", values).total, measured_views)
+        terms = theorem_1("corrected", values).terms
+        unlabelled = math.fsum(terms[part] for part in terms if part.startswith(("consistency", "unlabelled")))
+        labelled = math.fsum(terms[part] for part in terms if part.startswith("labelled"))
+        return Move(name, (labelled, unlabelled), theorem_2("corrected", values).total, measured_views)
 
     made = [move(f"as it is, K = {measured.views}", measured.views)]
     for name, short in (("labelled_samples", "n_l"), ("unlabelled_samples", "n_u")):

@@ -105,7 +105,7 @@ def network_log_cover(epsilon: float, *, parameters: int, log_constant: float) -
 
 
 def dudley_of_class(table: Values, points: int | None = None) -> float:
-    """inf over alpha of 4 alpha + 12 / sqrt N times the integral from alpha to 1 of sqrt(log N(eps)), for a table (H, N).
+    """inf over alpha of 4 alpha + 12 / sqrt N by the integral from alpha to 1 of sqrt(log N(eps)), of a table (H, N).
 
     Values are to lie in an interval of length 1. The cover changes only at the distances that occur, so the integral is
     a sum; the infimum lies at one of its corners, since between them the expression is linear in alpha.

@@ -59,7 +59,7 @@ def _proposition(found: Found) -> list[str]:
     part = "" if test.images == test.of else f" (of {test.of:,}; --images 0: all)"
     lines = [
         f"PROPOSITION 1 on {test.images:,} test images{part}: robust risk <= C1 consistency + C2 labelled loss",
-        f"  robust risk {test.robust_risk[-1]:.4f}: any of {views} of an image is misclassified (error {test.error:.4f})",
+        f"  robust risk {test.robust_risk[-1]:.4f}: any of {views} of an image is wrong; error {test.error:.4f}",
         f"  {'form':<14}{'consistency':>12}{'labelled':>12}{'bound':>12}",
     ]
     for bound in (test.sharp_hard[-1], test.sharp[-1], test.corrected, test.printed):
@@ -70,7 +70,7 @@ def _proposition(found: Found) -> list[str]:
     return [
         *lines,
         *why,
-        "  Sharp: C1 = C2 = 1/log 2, no eps, plain softmax; hard: the target is the net's label of the image, as trained.",
+        "  Sharp: C1 = C2 = 1/log 2, no eps, plain softmax; hard: the target is the net's label, as it is trained.",
         "  Both hold exactly on these images. They are below 1 for a net that is sure, right and consistent.",
         f"  The test set itself says most: robust risk <= {test.robust_risk[-1]:.4f} + {gap:.4f} with probability "
         f"{1 - found.delta:g} (Hoeffding).",
@@ -147,14 +147,16 @@ def _moves(found: Found) -> list[str]:
     test = found.measured.test
     lines = [
         "HOW THEY MOVE, corrected; the risks are kept as they are, but for fewer views, which were measured",
-        f"  {'':<18}{'Theorem 1':>11}{'Theorem 2':>20}{'robust risk':>14}{'Prop. 1 sharp':>15}{'sharp, hard':>13}",
+        f"  {'':<18}{'Theorem 1: labelled':>20}{'unlabelled':>11}{'Theorem 2':>21}   on the test set: "
+        f"{'robust risk':>11}{'sharp':>8}{'sharp, hard':>13}",
     ]
     for move in found.moves:
-        cells = f"{number(move.theorem_1):>11}{_affine(*move.theorem_2, found.c0):>20}"
+        labelled, unlabelled = map(number, move.theorem_1)
+        cells = f"{labelled:>20}{unlabelled:>11}{_affine(*move.theorem_2, found.c0):>21}"
         if test is not None and move.views is not None:
             at = move.views - 1
             measured = (test.robust_risk[at], test.sharp[at].total, test.sharp_hard[at].total)
-            cells += "".join(f"{value:>{wide}.4f}" for value, wide in zip(measured, (14, 15, 13), strict=True))
+            cells += "".join(f"{value:>{wide}.4f}" for value, wide in zip(measured, (31, 8, 13), strict=True))
         lines.append(f"  {move.name:<18}{cells}")
     return [
         *lines,
