@@ -46,14 +46,16 @@ def test_theorem_1_printed_by_hand():
         "printed", consistency_risk=0.4, labelled_risk=2.0, labelled_complexity=0.3, unlabelled_complexity=0.2,
         labelled_samples=40, unlabelled_samples=1000, classes=10, epsilon=0.01, delta=0.05,
     )  # fmt: skip
-    assert found.terms == pytest.approx({
-        "consistency": C_1 * 0.4,
-        "labelled": C_2 * 2.0,
-        "labelled complexity": 2 * C_2 * 0.3,
-        "unlabelled complexity": 2 * C_1 * 0.2,
-        "labelled deviation": 3 * C_2 * np.sqrt(np.log(80) / 80),
-        "unlabelled deviation": 3 * C_1 * np.sqrt(np.log(80) / 2000),
-    })
+    assert found.terms == pytest.approx(
+        {
+            "consistency": C_1 * 0.4,
+            "labelled": C_2 * 2.0,
+            "labelled complexity": 2 * C_2 * 0.3,
+            "unlabelled complexity": 2 * C_1 * 0.2,
+            "labelled deviation": 3 * C_2 * np.sqrt(np.log(80) / 80),
+            "unlabelled deviation": 3 * C_1 * np.sqrt(np.log(80) / 2000),
+        }
+    )
 
 
 @pytest.mark.parametrize("distributions", [True, False])
@@ -132,8 +134,12 @@ def test_lemma_1_by_hand():
 def test_lemma_2_by_hand_and_its_slip():
     arguments = {"samples": 1000, "parameters": 450, "log_constant": math.log(21)}
     root = math.sqrt(1000)
-    assert bounds.lemma_2("printed", **arguments) == pytest.approx(4 / root + 12 / root * np.sqrt(450 * np.log(21 * 1000)))
-    assert bounds.lemma_2("corrected", **arguments) == pytest.approx(4 / root + 12 / root * np.sqrt(450 * np.log(21 * root)))
+    assert bounds.lemma_2("printed", **arguments) == pytest.approx(
+        4 / root + 12 / root * np.sqrt(450 * np.log(21 * 1000))
+    )
+    assert bounds.lemma_2("corrected", **arguments) == pytest.approx(
+        4 / root + 12 / root * np.sqrt(450 * np.log(21 * root))
+    )
     # With one output Lemma 1 is Lemma 2: the corrected form agrees, the printed one does not.
     one = bounds.lemma_1(samples=1000, classes=1, parameters=450, log_constant=math.log(21))
     assert bounds.lemma_2("corrected", **arguments) == one
@@ -148,11 +154,13 @@ def test_logs_are_clamped_where_one_ball_covers_the_class():
 
 def test_capital_psi_by_hand():
     found = bounds.capital_psi(complexity=2.5, labelled_samples=40, classes=10, delta=0.05)
-    assert found == pytest.approx({
-        "complexity": 2 * np.sqrt(10) * np.log(40 * 10 * np.e) ** 1.5 * 2.5,
-        "samples": 2 / np.sqrt(40),
-        "confidence": np.log(10 * np.e) / 40 * (np.log(40) + np.log(np.log(40))),
-    })
+    assert found == pytest.approx(
+        {
+            "complexity": 2 * np.sqrt(10) * np.log(40 * 10 * np.e) ** 1.5 * 2.5,
+            "samples": 2 / np.sqrt(40),
+            "confidence": np.log(10 * np.e) / 40 * (np.log(40) + np.log(np.log(40))),
+        }
+    )
 
 
 @pytest.mark.parametrize("labelled", [1, 2])
@@ -183,15 +191,17 @@ def test_theorem_2_by_hand(form, factor, c_0):
     psi = 4 / 20 + 12 / 20 * np.sqrt(500 * np.log(c_n * 20))
     weight = 3 * c_0 * C_2 / 2
     found = bounds.theorem_2(form, **SYMBOLS, universal_constant=c_0)
-    assert found.terms == pytest.approx({
-        "consistency": C_1 * 0.4,
-        "labelled": C_2 * (1 + c_0 / 2) * 2.0,
-        "unlabelled complexity": C_1 * factor * 3 * 10 / np.sqrt(1000) * 99 * inside,
-        "unlabelled deviation": C_1 * wide * 3 * np.sqrt(np.log(80) / 2000),
-        "labelled complexity": weight * 2 * np.sqrt(10) * np.log(400 * np.e) ** 1.5 * psi,
-        "labelled samples": weight * 2 / np.sqrt(40),
-        "labelled confidence": weight * np.log(10 * np.e) / 40 * (np.log(40) + np.log(np.log(40))),
-    })
+    assert found.terms == pytest.approx(
+        {
+            "consistency": C_1 * 0.4,
+            "labelled": C_2 * (1 + c_0 / 2) * 2.0,
+            "unlabelled complexity": C_1 * factor * 3 * 10 / np.sqrt(1000) * 99 * inside,
+            "unlabelled deviation": C_1 * wide * 3 * np.sqrt(np.log(80) / 2000),
+            "labelled complexity": weight * 2 * np.sqrt(10) * np.log(400 * np.e) ** 1.5 * psi,
+            "labelled samples": weight * 2 / np.sqrt(40),
+            "labelled confidence": weight * np.log(10 * np.e) / 40 * (np.log(40) + np.log(np.log(40))),
+        }
+    )
 
 
 def test_every_symbol_of_theorem_2_moves_it():

@@ -169,4 +169,5 @@ def _pictures(finished: Finished, index: Indices, k: int, name: str) -> Iterator
 
 
 def _probabilities(finished: Finished, images: Tensor) -> Tensor:
-    return torch.softmax(finished.logits(images).double(), -1).cpu()
+    """No less than the least float, where softmax gives 0 and the loss no number: f may be that as well."""
+    return torch.softmax(finished.logits(images).double(), -1).clamp_min(torch.finfo(torch.float64).tiny).cpu()

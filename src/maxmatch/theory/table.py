@@ -170,7 +170,7 @@ def number(value: float) -> str:
     >>> number(0.87654), number(994.99), number(1.5e9), number(0)
     ('0.8765', '995', '1.50e9', '0')
     """
-    if value == 0 or 1e-3 <= abs(value) < 1e5:
+    if not math.isfinite(value) or value == 0 or 1e-3 <= abs(value) < 1e5:
         return f"{value:.4g}" if abs(value) < 1000 else f"{value:.0f}"
     mantissa, power = f"{value:.2e}".split("e")
     return f"{mantissa}e{int(power)}"

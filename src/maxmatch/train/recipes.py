@@ -71,7 +71,7 @@ def of_data(dataset: str, protocol: str | None = None) -> Values:
 
 
 def of_net(base: str, net: str | None) -> Values:
-    """What a recipe has to change for a net: without BatchNorm `plain-conv` diverges at the learning rate of `digits`."""
+    """What a recipe changes for a net: without BatchNorm `plain-conv` diverges at the learning rate of `digits`."""
     return {"train": {"lr": 0.2}} if (base, net) == ("digits", "plain-conv") else {}
 
 
