@@ -28,7 +28,7 @@ def test_the_first_weights_keep_lengths():
     for layer in (module for module in make_net("plain-conv", 10, 3).modules() if isinstance(module, nn.Conv2d)):
         middle = layer.weight[:, :, 1, 1]
         assert torch.linalg.svdvals(middle).sub(1).abs().max() < 1e-5
-        assert layer.weight.norm() == pytest.approx(middle.norm().item())
+        assert layer.weight.norm().item() == pytest.approx(middle.norm().item())
 
 
 def test_every_kernel_gets_a_gradient_at_the_start():
