@@ -307,6 +307,10 @@ MISTAKES = [
     (["predict", "--unlabeled", "nowhere", "."], 2, "leave one of them out"),
     (["predict", "--unlabeled", "nowhere", "--top", "2"], 2, "are for a folder of pictures"),
     (["export", "nowhere", "model.onnx"], 2, "no such run folder"),
+    (["bound", "nowhere"], 2, "nowhere"),
+    (["bound", "nowhere", "--delta", "2"], 2, "delta = 2: it is the probability that the bound fails"),
+    (["bound", "nowhere", "--json", "missing/b.json"], 2, "there is no folder missing"),
+    (["train", "digits@20", "--set", "net.name=plain-conv", "--set", "net.dropout=0.1"], 2, "plain-conv has no dropout"),
     (["export", "nowhere", "model.h5"], 2, "ends in .onnx or .pt2"),
     (["export", "nowhere", "model.onnx", "--format", "h5"], 2, "choose from onnx, torch"),
 ]  # fmt: skip

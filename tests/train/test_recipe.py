@@ -168,3 +168,10 @@ def test_a_share_by_a_named_protocol_is_one_of_each_class():
     split = draw_split(compose("imagenet", given={"train": {"fold": 1}}), images)
     assert np.bincount(y[split.labelled]).tolist() == [4, 2]
     assert len(split.unlabelled) == 54
+
+
+def test_a_net_without_batchnorm_has_a_learning_rate_that_it_survives_and_a_typed_one_wins():
+    plain = {"net": {"name": "plain-conv"}}
+    assert compose("digits", given=plain).train.lr < compose("digits").train.lr
+    assert compose("digits", given={**plain, "train": {"lr": 0.7}}).train.lr == 0.7
+    assert compose("cifar10", given=plain).train.lr == compose("cifar10").train.lr

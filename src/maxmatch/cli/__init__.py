@@ -16,6 +16,7 @@ from maxmatch.errors import UserError
 # As a newcomer meets them; --help follows.
 ORDER = (
     "demo", "train", "preview", "evaluate", "predict", "export", "data", "methods", "settings", "benchmark", "bench",
+    "bound",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__ if command.callback else ""))
 

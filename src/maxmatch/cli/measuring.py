@@ -75,3 +75,27 @@ def benchmark(
     words: dict[str, object] = {"methods": methods, "folds": folds, "seed": seed, "steps": steps, "device": device}
     command = command_line(data, words | {"config": config, "out": out, "jobs": jobs if jobs > 1 else None}, sets)
     run_benchmark(folder, runs, command, jobs, only_table, as_json)
+
+
+@app.command()
+def bound(
+    run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
+    k: Annotated[int | None, typer.Option("--k", help="Strong views per image. Default: the run's.", min=1)] = None,
+    epsilon: Annotated[
+        float | None, typer.Option("--epsilon", help="Outputs are kept in [eps, 1 - eps]. Default: 0.1 / classes.")
+    ] = None,
+    delta: Annotated[float, typer.Option("--delta", help="The probability with which a bound may fail.")] = 0.05,
+    c0: Annotated[
+        float | None,
+        typer.Option("--c0", help="C0 of Theorem 2; the paper does not say it. Default: left open.", min=0),
+    ] = None,
+    images: Annotated[
+        int, typer.Option("--images", help="Look at this many unlabelled and test images at most; 0: at all.", min=0)
+    ] = 2000,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "cpu",
+    out: Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")] = None,
+) -> None:
+    """The paper's bounds on the robust risk for a run: every term, printed and corrected, and what can be below 1."""
+    from maxmatch.theory.command import run_bound
+
+    run_bound(run_folder, device, k, epsilon, delta, c0, images, out)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
-from maxmatch.nets.foreign import RESNETS, TIMM, Size, make_foreign
+from maxmatch.nets.foreign import PLAIN, RESNETS, TIMM, Size, make_foreign
+from maxmatch.nets.plain_conv import PlainConv
 from maxmatch.nets.wide_resnet import WideResNet, shape_of
 
 __all__ = ["RESNETS", "features", "make_net", "num_features"]
@@ -30,6 +31,12 @@ def make_net(
     1467610
     """
     shape = shape_of(name)
+    if pretrained and (shape is not None or name == PLAIN):
+        raise UsageError(f"net.pretrained = true: {name} has no published weights; start from a run with --init RUN")
+    if name == PLAIN:
+        if dropout:
+            raise UsageError(f"net.dropout = {dropout:g}: {name} has no dropout; set it to 0")
+        return PlainConv(classes, channels)
     if shape is None:
         net: nn.Module = make_foreign(name, classes, channels, size, dropout, pretrained)
         if name in RESNETS or ":" not in name or name.startswith(TIMM):  # a class of your own decides for itself
@@ -37,8 +44,6 @@ def make_net(
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.momentum = momentum
         return net
-    if pretrained:
-        raise UsageError(f"net.pretrained = true: {name} has no published weights; start from a run with --init RUN")
     stages, blocks, width = shape
     return WideResNet(classes, channels, width=width, blocks=blocks, stages=stages, dropout=dropout, momentum=momentum)
 

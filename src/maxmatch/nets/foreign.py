@@ -17,7 +17,8 @@ from maxmatch.errors import UsageError, UserError
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
 TIMM = "timm:"
-OURS = f"type wrn-DEPTH-WIDTH, for example wrn-28-2 or wrn-10-1, or {', '.join(RESNETS)}"
+PLAIN = "plain-conv"
+OURS = f"type wrn-DEPTH-WIDTH, for example wrn-28-2 or wrn-10-1, or {', '.join((PLAIN, *RESNETS))}"
 
 Size = tuple[int, int]
 

@@ -78,7 +78,7 @@ class AugmentSettings:
 
 @dataclass(frozen=True)
 class NetSettings:
-    name: str = "wrn-28-2"  # wrn-DEPTH-WIDTH, resnet18/34/50, timm:NAME, or your own as module:Class
+    name: str = "wrn-28-2"  # wrn-DEPTH-WIDTH, plain-conv, resnet18/34/50, timm:NAME, or your own as module:Class
     pretrained: bool = False  # True: with published weights, which are downloaded once
     dropout: float = 0.0
     batchnorm_momentum: float | Auto = 0.001  # auto: a horizon of 5 % of the steps, for short runs

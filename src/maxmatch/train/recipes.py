@@ -70,6 +70,11 @@ def of_data(dataset: str, protocol: str | None = None) -> Values:
     return values.get("svhn" if dataset == "svhn-extra" else dataset, {})
 
 
+def of_net(base: str, net: str | None) -> Values:
+    """What a recipe changes for a net: without BatchNorm `plain-conv` diverges at the learning rate of `digits`."""
+    return {"train": {"lr": 0.2}} if (base, net) == ("digits", "plain-conv") else {}
+
+
 RECIPES: dict[str, Callable[[str], Values]] = {"digits": digits, "paper": paper}
 DEFAULT = {"digits": "digits"}  # the recipe of a data set where none is asked for; `paper` otherwise
 
@@ -114,6 +119,7 @@ def compose(
         own = of_data(str(dataset), protocol)
     base = RECIPES[base_name](method)
     layers = [base, own, {"augment": base.get("augment", {})}] if dataset == "folder" else [own, base]
+    layers += [of_net(base_name, overlay(file_values, given).get("net", {}).get("name"))]
     layers += [{"data": {"name": dataset}}, file_values, given, {"method": {"name": method}}]
     return Recipe.from_dict(overlay(*layers))
 
