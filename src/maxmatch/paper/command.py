@@ -102,8 +102,8 @@ def _embed(found: Found) -> Embedding:
     from maxmatch.paper.embedding import embed
 
     _say("t-SNE of the features")
-    row = found.finished[0]
-    return embed(found.wanted.out / row["folder"], found.wanted.budget, row["seed"])
+    row, device = found.finished[0], found.wanted.runs[0].recipe.train.device
+    return embed(found.wanted.out / row["folder"], found.wanted.budget, row["seed"], device)
 
 
 def _write_drawing(wanted: Wanted) -> list[Path]:

@@ -40,7 +40,8 @@ def footer(found: Found) -> str:
     """The budget in one sentence: what stands below every figure."""
     wanted = found.wanted
     nets = ", ".join(sorted({row["net"] for row in found.finished}))
-    spread = "" if found.most_folds > 1 else "; one fold has no spread"
+    shows_spread = wanted.target.kind in ("bars", "k")
+    spread = "; one fold has no spread" if shows_spread and found.most_folds == 1 else ""
     data = wanted.data if wanted.same_data else f"{wanted.data} (the paper: {wanted.target.data})"
     budget = budgets.differences(wanted.budget, found.most_folds, wanted.steps, wanted.target.folds)
     return f"{wanted.budget.upper()}: {data}, {nets}; {budget}{spread}"
@@ -48,7 +49,8 @@ def footer(found: Found) -> str:
 
 def _title(found: Found) -> str:
     target = found.wanted.target
-    return f"{target.where}: {target.title}" if found.wanted.same_data else f"After {target.where}: {target.title}"
+    name = f"{target.where}: {target.title}"
+    return name if found.wanted.same_data else f"After {name} – here on {found.wanted.data}"
 
 
 def _panel_title(found: Found, panel: Panel) -> str:
@@ -92,7 +94,8 @@ def _one_bars(axis: Axes, rows: Sequence[Row], found: Found, panel: Panel) -> No
             largest = max(largest, row["published"])
     axis.set_yticks(range(len(rows)), [row["method"] for row in rows])
     axis.set_ylim(len(rows) - 0.4, -0.6)
-    axis.set_xlim(0, max(largest, 1) * 1.38)
+    axis.set_xlim(0, max(largest, 1) * 1.38)  # room for the numbers behind the bars
+    axis.set_xticks([tick for tick in axis.get_xticks() if tick <= 100 and tick <= axis.get_xlim()[1]])
     axis.grid(visible=False, axis="y")
     axis.set_xlabel(ERROR)
 
@@ -115,12 +118,12 @@ def _effect_of_k(found: Found) -> Figure:
             if len(folds) > 1:
                 axis.plot([place] * len(folds), folds, ".", color=INK, markersize=3)
             axis.annotate(f"{row['error']:.2f}", (place, row["error"]), (0, 9), textcoords="offset points", ha="center",
-                          fontsize=8)  # fmt: skip
+                          fontsize=8, bbox={"fc": "white", "ec": "none", "alpha": 0.8, "pad": 0.6})  # fmt: skip
         axis.set_xticks([int(arm.label.removeprefix("K = ")) for arm in EFFECT_OF_K])
         axis.set_xlim(0.4, 7.6)
         axis.margins(y=0.25)
         axis.set_title(_panel_title(found, panel))
-        axis.set_xlabel("K, strong views of each image (K = 1 is FixMatch)")
+        axis.set_xlabel("K, strong views an image (1: FixMatch)")
         axis.set_ylabel(ERROR)
     return whole
 
@@ -144,7 +147,7 @@ def _curves(axis: Axes, steps: Sequence[int], curves: Curves) -> None:
     axis.set_xlabel("training step")
     axis.set_ylabel("loss (mean cross-entropy, nats)")
     axis.set_ylim(bottom=0)
-    axis.legend(ncols=2)
+    axis.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _tsne(found: Found, embedding: Embedding) -> Figure:
@@ -161,8 +164,10 @@ def _tsne(found: Found, embedding: Embedding) -> Figure:
 
 
 def _runtime(found: Found) -> Figure:
-    rows = [row for row in runtime_rows(found) if row["data"] != "imagenet" and row["hours_an_epoch"] is not None]
-    whole, axes = figure(1, _title(found), footer(found), width=6.4, height=2.9)
+    here = ["ours", "published"] if found.wanted.same_data else ["ours"]
+    rows = [row for row in runtime_rows(found) if row["data"] != "imagenet" and row["who"] in here]
+    rows = [row for row in rows if row["hours_an_epoch"] is not None]
+    whole, axes = figure(1, _title(found), footer(found), width=6.4, height=1.5 + 0.4 * len(rows))
     for place, row in enumerate(rows):
         ours = row["who"] == "ours"
         axes[0].barh(

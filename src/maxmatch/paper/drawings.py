@@ -23,7 +23,7 @@ def drawing(target: Target) -> Figure:
 
 
 def _framework(target: Target) -> Figure:
-    note = "a drawing of equation (implement) for K = 3; the pseudo-label carries no gradient"
+    note = "the objective of the paper's section 5, drawn for K = 3; the pseudo-label carries no gradient"
     whole, (axis,) = figure(1, f"{target.where}: {target.title}", note, width=9.2, height=4.4)
     axis.axis("off")
     axis.set_xlim(0, 10.7)
@@ -71,6 +71,7 @@ def _proximity(target: Target) -> Figure:
         axis.set_xticks([])
         axis.set_yticks([])
         axis.grid(visible=False)
+        axis.spines[:].set_visible(False)
         axis.set_xlabel(f"a {labels[index]}")
     for first, pair, words in ((0, near, "near in pixels, different classes"), (2, far, "far in pixels, one class")):
         apart = float(np.linalg.norm(images[pair[0]] - images[pair[1]]))

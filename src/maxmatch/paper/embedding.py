@@ -29,11 +29,11 @@ class Embedding:
     perplexity: float = PERPLEXITY
 
 
-def embed(folder: Path, budget: str, seed: int) -> Embedding:
+def embed(folder: Path, budget: str, seed: int, device: str = "auto") -> Embedding:
     """t-SNE of the features of the first test images by the evaluated net of a finished run."""
     from sklearn.manifold import TSNE
 
-    run = open_run(folder, best_device())
+    run = open_run(folder, best_device() if device == "auto" else device)
     if run.images.test_x is None or run.images.test_y is None:
         raise UserError(f"{folder}: its data has no test images to lay out; give another --data")
     count = IMAGES[budget]

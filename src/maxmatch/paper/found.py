@@ -76,7 +76,8 @@ def summary(found: Found) -> list[Row]:
 
 
 def _row(wanted: Wanted, panel: Panel, arm: Arm, figures: Row, one: Mapping[str, Any]) -> Row:
-    printed = ERRORS.get((wanted.target.data, panel.labels, arm.published))
+    shows_errors = wanted.target.kind in ("bars", "k")
+    printed = ERRORS.get((wanted.target.data, panel.labels, arm.published)) if shows_errors else None
     return {
         "data": wanted.data,
         "labels": panel.shown,

@@ -51,7 +51,7 @@ def figure(
 
 def stamp_smoke(whole: Figure) -> None:
     """Nobody shall take a smoke run for a result."""
-    whole.text(0.5, 0.5, "SMOKE", fontsize=22 * whole.get_figwidth() ** 0.8, color="#b00000", alpha=0.22, rotation=18,
+    whole.text(0.5, 0.5, "SMOKE", fontsize=19 * whole.get_figwidth() ** 0.8, color="#b00000", alpha=0.22, rotation=18,
                ha="center", va="center", fontweight="bold", zorder=100)  # fmt: skip
 
 
