@@ -37,6 +37,7 @@ def smoke(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(benchmark_runs, "fit", counting)
+        patch.setattr(benchmark_runs, "release", lambda *_, **__: None)  # looking for garbage takes as long as a run
         assert run(["paper", "run", "all", "--budget", "smoke", "--out", str(out)]) == 0
     return out, trained
 

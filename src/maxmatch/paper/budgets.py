@@ -52,9 +52,10 @@ def settings(budget: Budget, steps: int, method: str) -> dict[str, dict[str, Any
     if budget == "short":
         train = {"steps": steps, "schedule": "cosine", "checkpoint_every": max(1, steps // 8)}
         return {"train": train | often | horizon, "net": net}
-    tiny = {"steps": steps, "batch": 8, "ratio": 2, "checkpoint_every": steps, "log_every": 1}
+    tiny: dict[str, Any] = {"steps": steps, "batch": 8, "ratio": 2, "log_every": 1}
+    tiny |= {"checkpoint_every": steps, "evaluate_every": steps}
     found: dict[str, dict[str, Any]] = {"net": net | {"name": "wrn-10-1"}, "evaluate": {"robust_views": 1}}
-    found["train"] = often | horizon | tiny | {"evaluate_every": max(1, steps // 2)}
+    found["train"] = horizon | tiny
     return found | (_SMOKE_THRESHOLD if method in ("fixmatch", "maxmatch", "fixmatch-anchoring") else {})
 
 
