@@ -99,6 +99,7 @@ def test_help_imports_no_torch_and_training_none_of_the_heavy_three(tmp_path):
     assert "torch" not in modules("--help")
     assert not {"torch", "numpy", "sklearn"} & modules("train", "--help")
     assert "torch" not in modules("data")
+    assert not {"torch", "matplotlib"} & modules("paper", "list")
     trained = modules("train", "digits@20", *SMALL, "--out", "a")
     assert "torch" in trained
     assert not {"torchvision", "matplotlib"} & trained  # scikit-learn holds the digits
@@ -304,6 +305,7 @@ MISTAKES = [
     (["paper", "run", "fig-k", "--data", "cifar11"], 2, "did you mean 'cifar10'"),
     (["paper", "run", "fig-k", "--labels", "2,x"], 2, "type 250 or 250,4000"),
     (["paper", "run", "fig-k", "--labels", "5"], 2, "at least one a class"),
+    (["paper", "run", "fig-losses", "--labels", "20,40"], 2, "type --labels 20"),
     (["paper", "run", "fig-k", "--folds", "0"], 2, "--folds 0"),
     (["paper", "run", "fig-k", "--device", "gpu"], 2, "train.device"),
     (["paper", "run", "fig-k", "--only-page"], 1, "type it without --only-page"),

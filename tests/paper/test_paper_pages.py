@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
 
 from maxmatch.cli import run
 from maxmatch.errors import UsageError
 from maxmatch.paper import command, found
 from maxmatch.paper.budgets import DEFAULT_STEPS, settings
+from maxmatch.paper.draw import draw
 from maxmatch.paper.drawings import distant_relatives, nearest_strangers
 from maxmatch.paper.published import ERRORS, IMAGENET
+from maxmatch.paper.style import styled
 from maxmatch.paper.targets import TARGETS, find
 from maxmatch.paper.wanted import plan, run_name
 from maxmatch.train.recipes import compose
@@ -155,7 +160,47 @@ def test_another_data_set_is_said_and_published_numbers_stand_apart(hand_made):
     assert table_row(page, "FixMatch: RandAugment is below CTAugment at 250 labels")[1] == "**held**"
     assert "Judged on cifar10, not on the paper's svhn." in page
     assert "here on cifar10" in made[".svg"]
-    assert "published:" not in made[".svg"]
+    assert "published" not in made[".svg"]
+
+
+@pytest.mark.parametrize(
+    ("name", "asked"),
+    [
+        ("fig-cifar10", {"folds": [1, 2]}),
+        ("fig-stl10", {}),
+        ("fig-k", {"folds": [1, 2]}),
+        ("fig-anchoring", {"data": "cifar10"}),
+        ("table-augment", {"data": "cifar10", "labels": [250]}),
+        ("table-runtime", {}),
+    ],
+)
+def test_no_word_of_a_figure_is_cut_off(monkeypatch, tmp_path, name, asked):
+    monkeypatch.setattr(found, "find_result", lambda run: result(run, 90.0 + run.fold + run.recipe.data.labels / 1e4))
+    with styled():
+        figure = draw(found.collect(plan(find(name), "short", tmp_path, **asked), {}, {}))
+        FigureCanvasAgg(figure).draw()
+        ticks = [(tick, axis) for a in figure.axes for axis in (a.xaxis, a.yaxis) for tick in axis.get_major_ticks()]
+        beyond = [
+            t.label1
+            for t, axis in ticks
+            if not min(axis.get_view_interval()) <= t.get_loc() <= max(axis.get_view_interval())
+        ]
+        for text in figure.findobj(Text):
+            if text.get_text() and text.get_visible() and text not in beyond:  # beyond the axis: not drawn
+                box = text.get_window_extent()
+                assert box.x0 >= -1, text
+                assert box.y0 >= -1, text
+                assert box.x1 <= figure.bbox.x1 + 1, text
+                assert box.y1 <= figure.bbox.y1 + 1, text
+
+
+def test_recalled_numbers_are_marked_in_the_figure(hand_made):
+    assert "× such a number recalled" in " ".join(
+        re.findall(r">([^<]+)</text>", hand_made("fig-svhn", lambda *_: 5.0)[".svg"])
+    )
+    made = hand_made("fig-anchoring", lambda *_: 5.0)[".svg"]
+    assert "◇ published" in made
+    assert "recalled" not in made
 
 
 def test_a_page_that_is_not_whole_says_so(hand_made):

@@ -18,7 +18,7 @@ from maxmatch.paper.targets import EFFECT_OF_K
 from maxmatch.paper.wanted import Panel
 
 ERROR = "test error (%)"
-PRINTED = f"published: {STEPS:,} steps, n = {FOLDS}"
+PRINTED = f"◇ published ({STEPS:,} steps, n = {FOLDS})"
 
 
 def draw(found: Found, embedding: Embedding | None = None) -> Figure:
@@ -59,17 +59,17 @@ def _panel_title(found: Found, panel: Panel) -> str:
 
 def _bars(found: Found) -> Figure:
     arms = [arm.label for arm in found.wanted.target.arms]
-    whole, axes = figure(len(found.wanted.panels), _title(found), footer(found), height=1.9 + 0.3 * len(arms))
     rows = summary(found)
+    beside = [row for row in rows if row["published"] is not None and row["same_data"]]
+    marks = f"; {PRINTED}" if beside else ""
+    marks += ", × such a number recalled, not read again" if any(row["published_recalled"] for row in beside) else ""
+    whole, axes = figure(len(found.wanted.panels), _title(found), footer(found) + marks, height=1.9 + 0.3 * len(arms))
     for axis, panel in zip(axes, found.wanted.panels, strict=True):
         here = {row["method"]: row for row in rows if row["published_labels"] == panel.labels}
         _one_bars(axis, [here[label] for label in arms], found, panel)
         axis.set_title(_panel_title(found, panel))
         if axis is not axes[0]:
             axis.tick_params(labelleft=False)
-    if any(row["published"] is not None and row["same_data"] for row in rows):
-        axes[-1].plot([], [], "D", color=INK, fillstyle="none", markersize=5, label=PRINTED)
-        whole.legend(*axes[-1].get_legend_handles_labels(), loc="outside upper right")
     return whole
 
 
@@ -90,7 +90,8 @@ def _one_bars(axis: Axes, rows: Sequence[Row], found: Found, panel: Panel) -> No
         if len(seen) > 1:
             axis.plot(seen, [place] * len(seen), ".", color=INK, markersize=3)
         if row["published"] is not None and row["same_data"]:
-            axis.plot(row["published"], place, "D", color=INK, fillstyle="none", markersize=5, zorder=5)
+            mark = "x" if row["published_recalled"] else "D"
+            axis.plot(row["published"], place, mark, color=INK, fillstyle="none", markersize=5, zorder=5)
             largest = max(largest, row["published"])
     axis.set_yticks(range(len(rows)), [row["method"] for row in rows])
     axis.set_ylim(len(rows) - 0.4, -0.6)
@@ -117,8 +118,9 @@ def _effect_of_k(found: Found) -> Figure:
             folds = list(errors[panel.labels, row["method"]].values())
             if len(folds) > 1:
                 axis.plot([place] * len(folds), folds, ".", color=INK, markersize=3)
-            axis.annotate(f"{row['error']:.2f}", (place, row["error"]), (0, 9), textcoords="offset points", ha="center",
-                          fontsize=8, bbox={"fc": "white", "ec": "none", "alpha": 0.8, "pad": 0.6})  # fmt: skip
+            top = max(row["error"] + (row["std"] or 0), *folds)
+            axis.annotate(f"{row['error']:.2f}", (place, top), (0, 7), textcoords="offset points", ha="center",
+                          fontsize=8)  # fmt: skip
         axis.set_xticks([int(arm.label.removeprefix("K = ")) for arm in EFFECT_OF_K])
         axis.set_xlim(0.4, 7.6)
         axis.margins(y=0.25)

@@ -43,9 +43,9 @@ def figure(
     """A figure with a row of axes, its title above and the budget below."""
     whole = Figure(figsize=(max(width * columns, 5.2), height), layout="constrained")
     axes = [whole.add_subplot(1, columns, number + 1) for number in range(columns)]
-    whole.suptitle(title, fontsize=11, fontweight="bold")
-    line = int(17 * whole.get_figwidth())  # characters of the footer's size that fit across
-    whole.supxlabel(textwrap.fill(footer, line), fontsize=7)
+    wide = whole.get_figwidth()  # in inches; the numbers before it are the characters of that size that fit into one
+    whole.suptitle(textwrap.fill(title, int(9.5 * wide)), fontsize=11, fontweight="bold")
+    whole.supxlabel(textwrap.fill(footer, int(17 * wide)), fontsize=7)
     return whole, axes
 
 

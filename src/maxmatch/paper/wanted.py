@@ -79,6 +79,8 @@ def plan(
     steps = budgets.find_steps(budget, steps)
     chosen = data or (budgets.SMOKE_DATA if budget == "smoke" else target.data)
     numbers = tuple(folds or budgets.folds(budget, target.folds))
+    if labels is not None and len(labels) > 1 and target.trains and len(target.labels) == 1 and target.kind != "bars":
+        raise UsageError(f"--labels: {target.name} has one number of labels; type --labels {labels[0]}")
     panels = []
     for count in (labels or target.labels) if target.trains else ():
         shown = budgets.labels_for(budget, count) if labels is None else count
