@@ -84,6 +84,11 @@ def test_curves():
     assert gap_shrinks({"high": [4.0, 3.0, 2.0, 1.0], "low": [0.0] * 4}, "high", "low").answer == "held"
     assert gap_shrinks({"high": [1.0, 2.0, 3.0, 4.0], "low": [0.0] * 4}, "high", "low").answer == "not held"
     assert gap_shrinks({}, "high", "low").answer == "not tested"
+    rises = {
+        "high": [0.0, 0.0, *[2.0] * 9, *[1.9] * 9],
+        "low": [0.0] * 20,
+    }  # the first tenth, two of twenty, is left out
+    assert gap_shrinks(rises, "high", "low").answer == "held"
     assert rises_then_falls({"u": [0.0, 2.0, 1.0]}, "u").answer == "held"
     assert rises_then_falls({"u": [3.0, 2.0, 1.0]}, "u").answer == "not held"
     assert rises_then_falls({}, "u").answer == "not tested"

@@ -13,6 +13,12 @@ from maxmatch.paper.published import EPOCH, IMAGENET, LEARNING_RATES, MAXMATCH, 
 from maxmatch.paper.targets import WAITING, Target
 from maxmatch.paper.wanted import Wanted
 
+RULES = {
+    "bars": "Judged by the means over the folds that both methods have; differences of errors in percentage points.",
+    "losses": "Judged by the means over tenths of the training. MaxMatch selects before it trains: its U is that of the "
+    "training pass, its U-min that of the scoring pass before it.",
+    "runtime": "Judged by the steps/s of the runs above.",
+}
 RECALLED = "[R]: recalled, not read again in its source."
 
 
@@ -204,7 +210,7 @@ def _orderings(found: Found) -> list[str]:
     if not judged:
         return ["No ordering: the paper says that the classes gather and that many borders between them are clear."]
     cells = [[one.claim, f"**{one.verdict.answer}**", one.verdict.why] for one in judged]
-    rule = "Judged by the means over the folds that both methods have; differences of errors in percentage points."
+    rule = RULES.get(found.wanted.target.kind, RULES["bars"])
     other = not found.wanted.same_data and found.wanted.budget != "smoke"
     where = f" Judged on {found.wanted.data}, not on the paper's {found.wanted.target.data}." if other else ""
     return [_table(["stated in the paper", "here", "by"], cells), rule + where]
