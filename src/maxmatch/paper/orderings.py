@@ -84,10 +84,8 @@ def gap_shrinks(curves: Curves, high: str, low: str) -> Verdict:
     if half == 0:
         return Verdict("not tested", "the losses were logged at fewer than two steps")
     first, second = sum(gap[:half]) / half, sum(gap[half:]) / (len(gap) - half)
-    return Verdict(
-        "held" if second < first else "not held",
-        f"first half {first:.4f}, second half {second:.4f}, without the first tenth",
-    )
+    told = f"first half {first:.4f}, second half {second:.4f}, without the first tenth"
+    return Verdict("held" if second < first else "not held", told)
 
 
 def rises_then_falls(curves: Curves, name: str) -> Verdict:

@@ -15,8 +15,8 @@ from maxmatch.paper.wanted import Wanted
 
 RULES = {
     "bars": "Judged by the means over the folds that both methods have; differences of errors in percentage points.",
-    "losses": "Judged by the means over tenths of the training. MaxMatch selects before it trains: its U is that of the "
-    "training pass, its U-min that of the scoring pass before it.",
+    "losses": "Judged by the means over tenths of the training. MaxMatch selects before it trains: its U is that of "
+    "the training pass, its U-min that of the scoring pass before it.",
     "runtime": "Judged by the steps/s of the runs above.",
 }
 RECALLED = "[R]: recalled, not read again in its source."
