@@ -99,6 +99,7 @@ def test_help_imports_no_torch_and_training_none_of_the_heavy_three(tmp_path):
     assert "torch" not in modules("--help")
     assert not {"torch", "numpy", "sklearn"} & modules("train", "--help")
     assert "torch" not in modules("data")
+    assert not {"torch", "matplotlib"} & modules("paper", "list")
     trained = modules("train", "digits@20", *SMALL, "--out", "a")
     assert "torch" in trained
     assert not {"torchvision", "matplotlib"} & trained  # scikit-learn holds the digits
@@ -295,6 +296,20 @@ MISTAKES = [
     (["benchmark", "digits@20", "--set", "net.name=resnet"], 2, "wrn-DEPTH-WIDTH"),
     (["benchmark", "digits@20", "--jobs", "0"], 2, "--jobs"),
     (["benchmark", "digits@20", "--only-table"], 1, "type it without --only-table"),
+    (["paper", "lst"], 2, "did you mean 'list'"),
+    (["paper", "run"], 2, "type maxmatch paper list"),
+    (["paper", "run", "fig-kay"], 2, "did you mean 'fig-k'"),
+    (["paper", "list", "fig-svnh"], 2, "did you mean 'fig-svhn'"),
+    (["paper", "run", "fig-k", "--budget", "shrt"], 2, "did you mean 'short'"),
+    (["paper", "run", "fig-k", "--budget", "full", "--steps", "9"], 2, "type --budget short --steps 9"),
+    (["paper", "run", "fig-k", "--data", "cifar11"], 2, "did you mean 'cifar10'"),
+    (["paper", "run", "fig-k", "--labels", "2,x"], 2, "type 250 or 250,4000"),
+    (["paper", "run", "fig-k", "--labels", "5"], 2, "at least one a class"),
+    (["paper", "run", "fig-losses", "--labels", "20,40"], 2, "type --labels 20"),
+    (["paper", "run", "fig-k", "--folds", "0"], 2, "--folds 0"),
+    (["paper", "run", "fig-k", "--device", "gpu"], 2, "train.device"),
+    (["paper", "run", "fig-k", "--only-page"], 1, "type it without --only-page"),
+    (["paper", "run", "table-notation"], 2, "docs/notation.md"),
     (["train", "digits@20", "--set", "net.name=nowhere:Net"], 2, "read as package.module:Class"),
     (["train", "digits@20", "--set", "net.name=wrn-28"], 2, "type wrn-DEPTH-WIDTH"),
     (["train", "digits@20", "--set", "net.pretrained=true"], 2, "has no published weights"),

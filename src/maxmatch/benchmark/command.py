@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -48,20 +49,34 @@ def run_benchmark(
 
 
 def _do(left: list[Planned], record: Record, command: str, jobs: int) -> None:
-    """Run what is left and say so: which, how many are left, how it ended."""
     record.save()  # a folder that can't be written is refused before anything is trained
-    count = len(record.rows)
+
+    def note(run: Planned, outcome: Outcome) -> None:
+        record.ended(run, outcome.result, outcome.failed)
+        record.save()
+
+    train_left(left, record.runs, note, command, jobs)
+
+
+def train_left(
+    left: Sequence[Planned],
+    runs: Sequence[Planned],
+    note: Callable[[Planned, Outcome], None],
+    command: str,
+    jobs: int = 1,
+) -> None:
+    """Run what is left of `runs` and say so: which, how many are left, how it ended; `note` hears of each."""
+    count = len(runs)
     if len(left) < count:
         _say(f"{count - len(left)} of {count} runs are finished already")
     ended: list[Planned] = []
 
     def begin(run: Planned) -> None:
-        _say(f"{run}: {'goes on' if is_begun(run) else 'begins'} (run {record.number(run)} of {count})")
+        _say(f"{run}: {'goes on' if is_begun(run) else 'begins'} (run {runs.index(run) + 1} of {count})")
 
     def end(run: Planned, outcome: Outcome) -> None:
         ended.append(run)
-        record.ended(run, outcome.result, outcome.failed)
-        record.save()
+        note(run, outcome)
         _say(f"{run}: {_tell(outcome)}; {len(left) - len(ended)} left")
 
     try:

@@ -54,8 +54,9 @@ class Record:
         row = self._row(run, "failed" if result is None else "finished", result or {})
         self._rows[run] = row | {"failed": failed, "commit": self._commit}
 
-    def number(self, run: Planned) -> int:
-        return list(self._rows).index(run) + 1
+    @property
+    def runs(self) -> list[Planned]:
+        return list(self._rows)
 
     @property
     def rows(self) -> list[Row]:
@@ -74,19 +75,24 @@ class Record:
         write_safely(self.folder / "benchmark.csv", text.getvalue().encode())
 
     def _row(self, run: Planned, state: str, result: dict[str, Any] | None = None) -> Row:
-        result = result or {}
-        errors = result.get("error", {})
-        return {
-            "method": run.label,
-            "fold": run.fold,
-            "seed": run.recipe.train.seed,
-            "state": state,
-            **{name: errors.get(name) for name in ("last", "median20", "best")},
-            **{name: result.get(name) for name in FROM_RESULT},
-            "folder": run.folder.relative_to(self.folder).as_posix(),
-            "failed": None,
-            "commit": None,
-        }
+        return row_of(run, self.folder, state, result)
+
+
+def row_of(run: Planned, folder: Path, state: str, result: dict[str, Any] | None = None) -> Row:
+    """A run as a row: what it was, how it ended, what it found; its place is given from `folder`."""
+    result = result or {}
+    errors = result.get("error", {})
+    return {
+        "method": run.label,
+        "fold": run.fold,
+        "seed": run.recipe.train.seed,
+        "state": state,
+        **{name: errors.get(name) for name in ("last", "median20", "best")},
+        **{name: result.get(name) for name in FROM_RESULT},
+        "folder": run.folder.relative_to(folder).as_posix(),
+        "failed": None,
+        "commit": None,
+    }
 
 
 def read_rows(path: Path) -> list[Row]:

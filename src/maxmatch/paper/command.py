@@ -1,0 +1,166 @@
+"""`maxmatch paper`: run what is missing of a target, then write its CSV, figure and page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from maxmatch.bench.origin import commit
+from maxmatch.benchmark.command import train_left
+from maxmatch.benchmark.figures import Row
+from maxmatch.benchmark.runs import Outcome, check, find_result
+from maxmatch.benchmark.wanted import Planned
+from maxmatch.errors import UserError
+from maxmatch.files import alone_in, write_safely
+from maxmatch.paper.found import Found, collect, loss_curves, runtime_rows, summary
+from maxmatch.paper.page import page_of_drawing, page_of_runs, page_of_waiting, waiting_rows
+from maxmatch.paper.targets import WAITING
+from maxmatch.paper.wanted import Wanted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from maxmatch.paper.embedding import Embedding
+
+
+def run_target(wanted: Wanted, jobs: int = 1, only_page: bool = False) -> list[Path]:
+    """Make all files of a target and name them; what is finished is not run again."""
+    if wanted.target.kind == "waiting":
+        return _write_waiting(wanted)
+    if wanted.target.kind == "drawing":
+        return _write_drawing(wanted)
+    failed = {} if only_page else _train(wanted, jobs)
+    found = collect(wanted, failed, _read_commits(wanted.out))
+    if not found.finished:
+        reason = next(iter(failed.values()), "type it without --only-page")
+        raise UserError(f"no run of {wanted.target.name} is finished in {wanted.out}: {reason}")
+    files = _write(found)
+    if failed:
+        raise UserError(
+            f"{len(failed)} of {len(wanted.runs)} runs failed, see above; to try again, type {wanted.command}"
+        )
+    return files
+
+
+def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
+    """Run what is left; returns why those failed that did."""
+    runs = wanted.runs
+    left = [run for run in runs if find_result(run) is None]
+    if not left:
+        _say(f"{wanted.target.name}: all {len(runs)} runs are finished already")
+        return {}
+    for panel in wanted.panels:  # refuse data, labels, net and device before the first run takes its time
+        missing = [run for run in panel.runs if run in left]
+        if missing:
+            check(missing)
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    by, failed = commit(), dict[Path, str]()
+
+    def note(run: Planned, outcome: Outcome) -> None:
+        if outcome.result is None:
+            failed[run.folder] = str(outcome.failed)
+        else:
+            _note_commit(wanted.out, run.folder, by)
+
+    with alone_in(wanted.out):
+        train_left(left, runs, note, wanted.command, jobs)
+    return failed
+
+
+def _write(found: Found) -> list[Path]:
+    from maxmatch.paper.draw import draw
+
+    embedding = _embed(found) if found.wanted.target.kind == "tsne" else None
+    stem = found.wanted.stem
+    files = [
+        _write_csv(stem, "", _csv_rows(found, embedding)),
+        _write_csv(stem, "-runs", found.rows),
+        *_draw(lambda: draw(found, embedding), stem, smoke=found.wanted.budget == "smoke"),
+    ]
+    return [*files, _write_page(stem, page_of_runs(found))]
+
+
+def _csv_rows(found: Found, embedding: Embedding | None) -> Sequence[Row]:
+    """What the figure shows, as rows."""
+    if found.wanted.target.kind == "losses":
+        steps, curves = loss_curves(found)
+        return [{"step": step, **{name: curve[at] for name, curve in curves.items()}} for at, step in enumerate(steps)]
+    if found.wanted.target.kind == "runtime":
+        return runtime_rows(found)
+    if embedding is not None:
+        pairs = zip(embedding.places.tolist(), embedding.labels.tolist(), strict=True)
+        return [{"x": x, "y": y, "class": embedding.classes[label]} for (x, y), label in pairs]
+    return summary(found)
+
+
+def _embed(found: Found) -> Embedding:
+    from maxmatch.paper.embedding import embed
+
+    _say("t-SNE of the features")
+    row, device = found.finished[0], found.wanted.runs[0].recipe.train.device
+    return embed(found.wanted.out / row["folder"], found.wanted.budget, row["seed"], device)
+
+
+def _write_drawing(wanted: Wanted) -> list[Path]:
+    from maxmatch.paper.drawings import drawing
+
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    made = _draw(lambda: drawing(wanted.target), wanted.stem, smoke=False)
+    return [*made, _write_page(wanted.stem, page_of_drawing(wanted))]
+
+
+def _write_waiting(wanted: Wanted) -> list[Path]:
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    _say(f"{wanted.target.name}: nothing was run, it {WAITING}; its page has what was published")
+    rows = waiting_rows(wanted.target)
+    files = [_write_csv(wanted.stem, "", rows)] if rows else []
+    return [*files, _write_page(wanted.stem, page_of_waiting(wanted.target, rows))]
+
+
+def _draw(make: Callable[[], Figure], stem: Path, smoke: bool) -> list[Path]:
+    from maxmatch.paper.style import save, stamp_smoke, styled
+
+    with styled():
+        figure = make()
+        if smoke:
+            stamp_smoke(figure)
+        return save(figure, stem)
+
+
+def _write_csv(stem: Path, behind: str, rows: Sequence[Mapping[str, object]]) -> Path:
+    path = stem.with_name(f"{stem.name}{behind}.csv")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_safely(path, text.getvalue().encode())
+    return path
+
+
+def _write_page(stem: Path, text: str) -> Path:
+    path = stem.with_name(f"{stem.name}.md")
+    write_safely(path, text.encode())
+    return path
+
+
+def _read_commits(out: Path) -> dict[str, str | None]:
+    """The commit that each run folder was trained by, as far as it was noted."""
+    try:
+        found: dict[str, str | None] = json.loads((out / "runs" / "commits.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found
+
+
+def _note_commit(out: Path, folder: Path, by: str | None) -> None:
+    noted = _read_commits(out) | {folder.relative_to(out).as_posix(): by}
+    write_safely(out / "runs" / "commits.json", (json.dumps(noted, indent=1) + "\n").encode())
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

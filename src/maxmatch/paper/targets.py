@@ -1,0 +1,148 @@
+"""What the paper shows: every figure and table by name, with its exact setting and the methods it compares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from maxmatch.errors import UsageError, unknown
+
+Kind = Literal["bars", "k", "losses", "tsne", "runtime", "drawing", "waiting", "words"]
+WAITING = "needs several GPUs; not yet runnable"
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One method of a comparison: as the paper writes it, as we call it, and as its published number is filed."""
+
+    label: str
+    method: str
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    published: str = ""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A figure or a table of the paper."""
+
+    name: str
+    where: str
+    title: str
+    setting: str
+    kind: Kind
+    data: str = ""
+    labels: tuple[int, ...] = ()
+    arms: tuple[Arm, ...] = ()
+    folds: int = 5
+    net: str = "wrn-28-2"
+
+    @property
+    def trains(self) -> bool:
+        return bool(self.arms)
+
+
+FIXMATCH = Arm("FixMatch", "fixmatch", published="FixMatch (RA)")
+MAXMATCH = Arm("MaxMatch", "maxmatch", {"method": {"k": 3}}, "MaxMatch (RA)")
+ANCHORING = Arm("FixMatch+Anchoring", "fixmatch-anchoring", {"method": {"k": 3}})
+NINE = (
+    Arm("Supervised", "supervised"),
+    Arm("Pseudo-Label", "pseudo-label", published="Pseudo-Label"),
+    Arm("Pi-Model", "pi-model", published="Pi-Model"),
+    Arm("Mean Teacher", "mean-teacher", published="Mean Teacher"),
+    Arm("MixMatch", "mixmatch", published="MixMatch"),
+    Arm("UDA", "uda", published="UDA"),
+    Arm("ReMixMatch", "remixmatch", published="ReMixMatch"),
+    FIXMATCH,
+    MAXMATCH,
+)
+CTA: dict[str, dict[str, Any]] = {"augment": {"policy": "cta"}}
+POLICIES = (
+    Arm("FixMatch (RA)", "fixmatch", published="FixMatch (RA)"),
+    Arm("FixMatch (CTA)", "fixmatch", CTA, "FixMatch (CTA)"),
+    Arm("MaxMatch (RA)", "maxmatch", {"method": {"k": 3}}, "MaxMatch (RA)"),
+    Arm("MaxMatch (CTA)", "maxmatch", CTA | {"method": {"k": 3}}, "MaxMatch (CTA)"),
+)
+# The worst of one view is that view: K = 1 is FixMatch, bit for bit, and its runs are FixMatch's.
+EFFECT_OF_K = (
+    Arm("K = 1", "fixmatch", published="FixMatch (RA)"),
+    *(Arm(f"K = {k}", "maxmatch", {"method": {"k": k}}) for k in (3, 5, 7)),
+)
+# What every run of the small data sets has in common.
+_COMMON = "64 + 448 images a step, 2^20 steps, lr 0.03, EMA 0.999, threshold 0.95"
+_NINE = f"nine methods, MaxMatch with K = 3, RandAugment (ReMixMatch: CTAugment), 5 folds; {_COMMON}"
+_IMAGENET = "ImageNet, 10 % labelled, ResNet-50, 64 + 320 images a step over 8 GPUs, 300 epochs"
+
+
+def _bars(data: str, shown: str, where: str, labels: tuple[int, ...], net: str, decay: str) -> Target:
+    counts = ", ".join(map(str, labels))
+    setting = f"{shown} with {counts} labels; {net}, weight decay {decay}; {_NINE}"
+    return Target(f"fig-{data}", where, f"Error rates on {shown}", setting, "bars", data, labels, NINE, net=net.lower())
+
+
+_ALL = (
+    Target("fig-framework", "Figure 1", "The framework", "a drawing: nothing is trained", "drawing"),
+    Target(
+        "fig-proximity", "Figure 2", "Numerical against semantic proximity",
+        "a drawing: pairs of scikit-learn's digits with their distances; nothing is trained", "drawing",
+    ),
+    _bars("cifar10", "CIFAR-10", "Figure 3", (40, 250, 4000), "WRN-28-2", "0.0005"),
+    _bars("cifar100", "CIFAR-100", "Figure 4", (400, 2500, 10000), "WRN-28-8", "0.001"),
+    _bars("svhn", "SVHN", "Figure 5", (40, 250, 1000), "WRN-28-2", "0.0005"),
+    _bars("stl10", "STL-10", "Figure 6", (1000,), "WRN-37-2", "0.0005"),
+    Target(
+        "fig-losses", "Figure 7", "Losses L, U and U-min while training",
+        f"CIFAR-10 with 4000 labels; FixMatch and MaxMatch with K = 3; WRN-28-2; {_COMMON}", "losses",
+        "cifar10", (4000,), (FIXMATCH, MAXMATCH), folds=1,
+    ),
+    Target(
+        "fig-tsne", "Figure 8", "t-SNE of the features",
+        f"CIFAR-10 with 250 labels; MaxMatch with K = 3; WRN-28-2; {_COMMON}; test images", "tsne",
+        "cifar10", (250,), (MAXMATCH,), folds=1,
+    ),
+    Target(
+        "table-imagenet", "Table 1", "Error rates on ImageNet",
+        f"{_IMAGENET}; FixMatch and MaxMatch from scratch, from MoCo v2, and with EMAN; Finetune", "waiting",
+    ),
+    Target(
+        "fig-imagenet-unlabelled", "Figure 9", "Error on the unlabelled images of ImageNet while training",
+        f"{_IMAGENET}; top-1 and top-5 error of FixMatch and MaxMatch from scratch", "waiting",
+    ),
+    Target(
+        "table-imagenet-lr", "Table 2", "Initial learning rates on ImageNet",
+        f"{_IMAGENET}; FixMatch and MaxMatch with 0.01, 0.02 and 0.03", "waiting",
+    ),
+    Target(
+        "fig-imagenet-curves", "Figure 10", "Test error on ImageNet while training",
+        f"{_IMAGENET}; top-1 error of FixMatch and MaxMatch with lr 0.01, 0.02 and 0.03: six curves", "waiting",
+    ),
+    Target(
+        "table-augment", "Table 3", "RandAugment against CTAugment",
+        f"SVHN with 40, 250, 1000 labels; FixMatch and MaxMatch (K = 3) with each; WRN-28-2, 5 folds; {_COMMON}",
+        "bars", "svhn", (40, 250, 1000), POLICIES,
+    ),
+    Target(
+        "fig-k", "Figure 11", "Effect of K",
+        f"CIFAR-10 with 250 and 4000 labels; MaxMatch with K = 1, 3, 5, 7; WRN-28-2, 5 folds; {_COMMON}", "k",
+        "cifar10", (250, 4000), EFFECT_OF_K,
+    ),
+    Target(
+        "fig-anchoring", "Figure 12", "Augmentation Anchoring against the worst case",
+        f"SVHN with 40, 250, 1000 labels; FixMatch, FixMatch+Anchoring, MaxMatch, K = 3; WRN-28-2, 5 folds; {_COMMON}",
+        "bars", "svhn", (40, 250, 1000), (FIXMATCH, ANCHORING, MAXMATCH),
+    ),
+    Target(
+        "table-runtime", "Table 4", "GPU hours an epoch",
+        "FixMatch and MaxMatch (K = 3): CIFAR-10 with WRN-28-2 on one RTX 3090, ImageNet with ResNet-50 on eight "
+        f"(ImageNet {WAITING})", "runtime", "cifar10", (4000,), (FIXMATCH, MAXMATCH), folds=1,
+    ),
+    Target("table-notation", "Table 5", "Notation", "symbols and their meaning: docs/notation.md", "words"),
+)  # fmt: skip
+TARGETS = {target.name: target for target in _ALL}
+
+
+def find(name: str) -> Target:
+    """A target by its name."""
+    if name not in TARGETS:
+        raise UsageError(unknown("figure or table", name, TARGETS))
+    return TARGETS[name]
