@@ -41,8 +41,8 @@ def test_equal_errors_are_not_below():
 
 
 def test_a_spread_needs_two_folds():
-    assert tighter(ERRS, 40, "A", "B").answer == "held"  # 1.41 against 4.51
-    assert "A 1.41 (n = 2), B 4.51 (n = 3)" in tighter(ERRS, 40, "A", "B").why
+    assert tighter(ERRS, 40, "A", "B").answer == "held"  # 1.00 against 3.68
+    assert "A 1.00 (n = 2), B 3.68 (n = 3)" in tighter(ERRS, 40, "A", "B").why
     assert tighter(ERRS, 40, "B", "A").answer == "not held"
     assert tighter(ERRS, 40, "A", "D").answer == "not tested"
 

@@ -32,15 +32,15 @@ def table(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 
 def spread(values: Sequence[float]) -> Row:
-    """Mean and sample standard deviation (n - 1); None where there are too few values.
+    """Mean and standard deviation as the papers give it (divided by n); None where there are too few values.
 
     >>> spread([1.0, 3.0])
-    {'n': 2, 'mean': 2.0, 'std': 1.4142135623730951}
+    {'n': 2, 'mean': 2.0, 'std': 1.0}
     """
     return {
         "n": len(values),
         "mean": statistics.mean(values) if values else None,
-        "std": statistics.stdev(values) if len(values) > 1 else None,
+        "std": statistics.pstdev(values) if len(values) > 1 else None,
     }
 
 
@@ -51,10 +51,13 @@ def difference(first: Sequence[float], other: Sequence[float]) -> Row:
     {'n': 2, 'mean': -2.0, 'standard_error': 1.0, 'better': 2}
     """
     differences = [b - a for a, b in zip(first, other, strict=True)]
-    found = spread(differences)
-    error = found["std"] / len(differences) ** 0.5 if found["std"] is not None else None
-    better = sum(value < 0 for value in differences)
-    return {"n": found["n"], "mean": found["mean"], "standard_error": error, "better": better}
+    count = len(differences)
+    return {
+        "n": count,
+        "mean": statistics.mean(differences) if differences else None,
+        "standard_error": statistics.stdev(differences) / count**0.5 if count > 1 else None,
+        "better": sum(value < 0 for value in differences),
+    }
 
 
 def _paired(against: str, label: str, first: dict[int, Row], other: dict[int, Row]) -> Row:

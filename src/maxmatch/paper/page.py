@@ -128,7 +128,7 @@ def _numbers(found: Found) -> list[str]:
     heads = ["labels", "method", "error %", "n", "steps", "robust error %", "strategy"]
     heads += ["published %", "its n", "its steps", "source"] if beside else []
     cells = [_cells(row) + (_published_cells(row) if beside else []) for row in rows]
-    spread = "± is the sample standard deviation over the folds (n - 1); one fold has none and shows none."
+    spread = "± is the standard deviation over the folds (ddof 0, as in the papers); one fold has none and shows none."
     parts = [_table(heads, cells), f"Error is that of the last evaluation. {spread}"]
     if kind == "losses":
         parts.append(_loss_table(found))
