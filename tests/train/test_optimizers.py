@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from maxmatch.nets import make_net
-from maxmatch.train.optimizers import Optimizer, orthogonal, orthogonal_weights
+from maxmatch.train.optimizers import Optimizer, Stack, orthogonal, orthogonal_weights
 from maxmatch.train.recipe import TrainSettings
 
 
-@pytest.mark.parametrize("shape", [(3, 8, 20), (2, 20, 8), (1, 1, 5)])
+@pytest.mark.parametrize("shape", [(3, 8, 20), (1, 1, 5)])
 def test_orthogonal_keeps_the_singular_vectors_and_evens_out_the_values(shape):
     matrices = torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for before, after in zip(matrices.numpy(), orthogonal(matrices).numpy(), strict=True):
@@ -22,6 +22,27 @@ def test_orthogonal_keeps_the_singular_vectors_and_evens_out_the_values(shape):
         assert np.diag(inside).min() > 0.6
         assert np.diag(inside).max() < 1.25
         assert values.max() / values.min() > 1.5 or len(values) == 1
+
+
+def test_rows_and_columns_of_zeros_change_nothing():
+    matrix = torch.randn(1, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    filled = torch.nn.functional.pad(matrix, (0, 5))
+    torch.testing.assert_close(orthogonal(filled), torch.nn.functional.pad(orthogonal(matrix), (0, 5)))
+
+
+def test_a_stack_holds_weights_of_several_shapes_and_gives_them_back():
+    shapes = [(4, 8, 3, 3), (4, 2, 3, 3), (16, 4, 1, 1), (4, 8, 3, 3)]
+    weights = [torch.randn(*shape).to(memory_format=torch.channels_last) for shape in shapes]
+    stack = Stack(weights)
+    matrices = stack.load(weights)
+    assert matrices.shape == (4, 4, 72)
+    assert torch.equal(matrices[1, :, :18].unflatten(1, (3, 3, 2)), weights[1].permute(0, 2, 3, 1))
+    assert not matrices[1, :, 18:].any()
+    assert torch.equal(matrices[2, :, :16], weights[2][:, :, 0, 0].T)
+    before = [weight.clone() for weight in weights]
+    matrices.mul_(2)
+    stack.store()
+    assert all(torch.equal(weight, 2 * old) for weight, old in zip(weights, before, strict=True))
 
 
 def test_a_matrix_of_zeros_stays_zero():
@@ -64,12 +85,12 @@ def test_muon_moves_its_weights_by_hand_and_leaves_the_others_to_sgd():
     net, _, _ = trained("muon", steps=1)
     named = dict(net.named_parameters())
     before = dict(start.named_parameters())
-    name = "blocks.1.conv1.weight"
-    old, new, gradient = before[name].detach(), named[name].detach(), named[name].grad
-    rows = gradient.permute(0, 2, 3, 1).flatten(1)[None]
-    wanted = old - 0.1 * orthogonal(1.9 * rows)[0].view(len(old), 3, 3, -1).permute(0, 3, 1, 2)
-    wanted = wanted * (old.norm() / wanted.norm())
-    torch.testing.assert_close(new, wanted, atol=1e-5, rtol=1e-4)
+    for name in ("blocks.1.conv1.weight", "blocks.1.conv2.weight", "blocks.2.shortcut.weight"):
+        old, new, gradient = before[name].detach(), named[name].detach(), named[name].grad
+        rows = 1.9 * gradient.flatten(1)[None]
+        turned = orthogonal(rows) if rows.shape[1] <= rows.shape[2] else orthogonal(rows.mT).mT
+        wanted = old - 0.1 * turned[0].view(old.shape)
+        torch.testing.assert_close(new, wanted * (old.norm() / wanted.norm()), atol=1e-5, rtol=1e-4)
     head, gradient = before["head.weight"].detach(), named["head.weight"].grad
     torch.testing.assert_close(named["head.weight"].detach(), head - 0.1 * 1.9 * (gradient + 0.01 * head))
     taken = {id(p) for p in orthogonal_weights(net)}

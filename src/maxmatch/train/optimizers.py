@@ -21,10 +21,12 @@ ROUNDS, COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)
 class Optimizer:
     """SGD, with decay on the weights of convolutions and linear layers alone; with `muon` most convolutions are its."""
 
-    def __init__(self, net: nn.Module, state: nn.Module | None, lr: Tensor, settings: TrainSettings) -> None:
+    def __init__(
+        self, net: nn.Module, state: nn.Module | None, lr: Tensor, settings: TrainSettings, compiled: bool = False
+    ) -> None:
         parameters = [*net.parameters(), *(state.parameters() if state is not None else ())]
         turned = orthogonal_weights(net) if settings.optimizer == "muon" else []
-        self._muon = Muon(turned, lr, settings.momentum, settings.nesterov) if turned else None
+        self._muon = Muon(turned, lr, settings.momentum, settings.nesterov, compiled) if turned else None
         left = [p for p in parameters if not any(p is t for t in turned)]
         groups = [
             {"params": [p for p in left if p.ndim > 1], "weight_decay": settings.weight_decay},
@@ -55,31 +57,81 @@ class Optimizer:
 class Muon:
     """Momentum made orthogonal before it is taken as a step (Jordan et al., 2024).
 
-    All directions of a weight matrix (outputs, inputs x 3 x 3) move alike then, not only those with large gradients.
-    Here a weight also keeps the length that it began with, since BatchNorm makes any other pointless: for weights drawn
+    All directions of a weight matrix (outputs, 3 x 3 x inputs) move alike then, not only those with large gradients.
+    Here a weight also keeps its length, since BatchNorm makes any other pointless: for weights drawn
     after He et al. a step of `lr` turns it by about lr sqrt(outputs / 2 inputs).
     """
 
-    def __init__(self, weights: Sequence[Tensor], lr: Tensor, momentum: float, nesterov: bool) -> None:
+    def __init__(
+        self, weights: Sequence[Tensor], lr: Tensor, momentum: float, nesterov: bool, compiled: bool = False
+    ) -> None:
         self.weights = list(weights)
-        self.momenta = [torch.zeros_like(weight) for weight in weights]
         self._lr, self._momentum, self._nesterov = lr, momentum, nesterov
-        order = sorted(range(len(weights)), key=lambda i: tuple(weights[i].shape))
-        self._alike = [list(group) for _, group in groupby(order, lambda i: weights[i].shape)]  # one product for each
-        self._lengths = [_length(_stacked([weights[i] for i in alike])) for alike in self._alike]
+        by_rows = sorted(weights, key=lambda weight: min(_shape(weight)))
+        self._stacks = [Stack(list(alike)) for _, alike in groupby(by_rows, lambda weight: min(_shape(weight)))]
+        self.momenta = [torch.zeros_like(stack.matrices) for stack in self._stacks]
+        self._moved = torch.compile(self._move, dynamic=False) if compiled else self._move
 
     @torch.no_grad()
     def step(self, skip: Tensor) -> None:
         """Update the weights from their gradients; where `skip` () is 1, don't."""
-        for alike, length in zip(self._alike, self._lengths, strict=True):
-            places, buffers = [self.weights[i] for i in alike], [self.momenta[i] for i in alike]
-            weights, gradients, before = _stacked(places), _stacked([_gradient(p) for p in places]), _stacked(buffers)
-            momentum = self._momentum * before + gradients
-            direction = gradients + self._momentum * momentum if self._nesterov else momentum
-            moved = weights - self._lr.to(weights.dtype) * orthogonal(direction)
-            moved *= length / _length(moved)
-            _put(places, torch.where(skip > 0, weights, moved))
-            _put(buffers, torch.where(skip > 0, before, momentum))
+        for stack, momentum in zip(self._stacks, self.momenta, strict=True):
+            gradients = stack.load([_gradient(weight) for weight in stack.weights]).clone()
+            weights = stack.load(stack.weights)
+            moved, pushed = self._moved(weights, gradients, momentum, skip)
+            momentum.copy_(pushed)
+            weights.copy_(moved)
+            stack.store()
+
+    def _move(self, weights: Tensor, gradients: Tensor, before: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
+        momentum = self._momentum * before + gradients
+        direction = gradients + self._momentum * momentum if self._nesterov else momentum
+        moved = weights - self._lr.to(weights.dtype) * orthogonal(direction)
+        moved = moved * (_length(weights) / _length(moved))
+        return torch.where(skip > 0, weights, moved), torch.where(skip > 0, before, momentum)
+
+
+class Stack:
+    """Weights as matrices (N, rows, columns) of one size, so that one product serves all of them.
+
+    Turned so that rows are the fewer, and filled up with columns of zeros, which change no other singular value.
+    """
+
+    def __init__(self, weights: list[Tensor]) -> None:
+        self.weights = weights
+        rows, columns = min(_shape(weights[0])), max(max(_shape(weight)) for weight in weights)
+        self.matrices = weights[0].new_zeros(len(weights), rows, columns)
+        places = [self._place(matrix, weight) for matrix, weight in zip(self.matrices, weights, strict=True)]
+        # Copies of lists are one kernel where nothing is turned or filled up; the few others go one by one.
+        whole = [place.is_contiguous() for place in places]
+        self._order = sorted(range(len(weights)), key=lambda i: not whole[i])
+        self._places, self._whole = [places[i] for i in self._order], sum(whole)
+
+    def load(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Take in tensors of the weights' shapes; the same matrices every time."""
+        self._copy(self._places, self._ordered(tensors))
+        return self.matrices
+
+    def store(self) -> None:
+        """Give the matrices back to the weights."""
+        self._copy(self._ordered(self.weights), self._places)
+
+    def _ordered(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        return [tensors[i].detach().permute(0, 2, 3, 1) for i in self._order]
+
+    def _copy(self, to: list[Tensor], of: list[Tensor]) -> None:
+        for part in (slice(self._whole), slice(self._whole, None)):
+            if to[part]:
+                torch._foreach_copy_(to[part], of[part])
+
+    def _place(self, matrix: Tensor, weight: Tensor) -> Tensor:
+        """Where in a matrix a weight stands, as (outputs, 3, 3, inputs): as channels-last has it in memory."""
+        outputs, columns = _shape(weight)
+        turned = outputs > columns
+        part = matrix[:, : max(outputs, columns)]
+        shape = weight.permute(0, 2, 3, 1).shape
+        place: Tensor = torch.unflatten(part.mT if turned else part, 1, shape[1:])
+        return place
 
 
 def orthogonal_weights(net: nn.Module) -> list[Tensor]:
@@ -88,16 +140,14 @@ def orthogonal_weights(net: nn.Module) -> list[Tensor]:
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices (N, rows, columns) with the same singular vectors and all singular values near 1."""
+    """Matrices (N, rows, columns) with the same singular vectors and all singular values but zeros near 1."""
     a, b, c = COEFFICIENTS
     x = matrices / _length(matrices).clamp_min(1e-12)
     x = x.bfloat16() if x.is_cuda and x.dtype == torch.float32 else x
-    tall = x.shape[1] > x.shape[2]
-    x = x.mT if tall else x
     for _ in range(ROUNDS):
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return (x.mT if tall else x).to(matrices.dtype)
+    return x.to(matrices.dtype)
 
 
 def _length(matrices: Tensor) -> Tensor:
@@ -109,12 +159,5 @@ def _gradient(weight: Tensor) -> Tensor:
     return torch.zeros_like(weight) if weight.grad is None else weight.grad
 
 
-def _stacked(tensors: Sequence[Tensor]) -> Tensor:
-    """Weights of one shape as (N, outputs, 3 x 3 x inputs): as channels-last has them in memory."""
-    return torch.stack([t.detach().permute(0, 2, 3, 1).flatten(1) for t in tensors])
-
-
-def _put(tensors: Sequence[Tensor], values: Tensor) -> None:
-    """The reverse of `_stacked`, in place."""
-    places = [t.detach().permute(0, 2, 3, 1) for t in tensors]
-    torch._foreach_copy_(places, [v.view(p.shape) for p, v in zip(places, values, strict=True)])
+def _shape(weight: Tensor) -> tuple[int, int]:
+    return len(weight), weight[0].numel()

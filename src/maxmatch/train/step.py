@@ -89,7 +89,7 @@ class Step:
             bf16=bf16, compiled=compiled, fused=settings.kernels == "auto",
             micro_batch=settings.micro_batch,
         )  # fmt: skip
-        self.optimizer = Optimizer(net, self.state, self.lr, settings)
+        self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled)
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device)
         set_mode(net, "train")
