@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from maxmatch.errors import UsageError
+from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.methods.freematch import FreeMatch
+from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.train.recipe import Recipe, horizon_decay, read_values, resolve
 from maxmatch.train.recipes import RECIPES, compose
 from maxmatch.train.schedule import learning_rate
@@ -175,3 +178,20 @@ def test_a_net_without_batchnorm_has_a_learning_rate_that_it_survives_and_a_type
     assert compose("digits", given=plain).train.lr < compose("digits").train.lr
     assert compose("digits", given={**plain, "train": {"lr": 0.7}}).train.lr == 0.7
     assert compose("cifar10", given=plain).train.lr == compose("cifar10").train.lr
+
+
+@pytest.mark.parametrize("dataset", ["cifar10", "svhn", "mnist", "digits", "arrays"])
+def test_the_fast_recipes_suit_any_data_set(dataset):
+    recipe = compose(dataset, config="fast-10min")
+    assert recipe.method == FreeMatch(k=3, over="worst")
+    assert (recipe.train.steps, recipe.train.optimizer, recipe.train.schedule) == (56_000, "muon", "cosine")
+    assert recipe.augment.flip == compose(dataset, config="paper").augment.flip  # a data set's own stay
+    short = compose(dataset, config="fast-1min")
+    assert (short.method, short.train.steps) == (MaxMatch(), 4_000)
+    assert short.train.ema_decay == short.net.batchnorm_momentum == "auto"
+
+
+def test_a_method_that_is_asked_for_is_the_plain_one():
+    assert compose("cifar10", "freematch", "fast-10min").method == FreeMatch()
+    assert compose("cifar10", config="fast-10min", given={"method": {"name": "fixmatch"}}).method == FixMatch()
+    assert compose("cifar10", config="fast-10min", given={"method": {"k": 5}}).method == FreeMatch(k=5, over="worst")

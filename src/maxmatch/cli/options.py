@@ -78,7 +78,8 @@ Protocol = Annotated[
     ),
 ]
 Config = Annotated[
-    str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")
+    str | None,
+    typer.Option("--config", help="A recipe by name (digits, paper, fast-1min, fast-10min), or a TOML or JSON file."),
 ]
 Sets = Annotated[
     list[str] | None,
