@@ -77,6 +77,9 @@ Protocol = Annotated[
         autocompletion=complete(lambda: ["balanced", "proportional", "google", "usb", "paper"]),
     ),
 ]
+Report = Annotated[
+    bool, typer.Option("--report/--no-report", help="Write report.html beside the run: one page with all about it.")
+]
 Config = Annotated[
     str | None, typer.Option("--config", help="A recipe by name (digits, paper), or a TOML or JSON file.")
 ]

@@ -1,7 +1,7 @@
 """`fit`: from a recipe to a run folder. It begins a run, goes on with one, or says that it is finished.
 
 A run folder is plain files: recipe.json, split.json, initial.safetensors, metrics.jsonl, checkpoint/, model.safetensors
-and, written last, result.json.
+and, written last, result.json. (The commands put report.html beside them.)
 """
 
 from __future__ import annotations
@@ -43,7 +43,15 @@ from maxmatch.train.pictures import load_data
 from maxmatch.train.recipe import Recipe, resolve
 from maxmatch.train.resume import resumed_recipe
 
-FILES = ("recipe.json", "split.json", "initial.safetensors", "metrics.jsonl", "model.safetensors", "result.json")
+FILES = (
+    "recipe.json",
+    "split.json",
+    "initial.safetensors",
+    "metrics.jsonl",
+    "model.safetensors",
+    "result.json",
+    "report.html",
+)
 
 
 def fit(
