@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from maxmatch.benchmark.figures import Row, table
 from maxmatch.errors import UserError
 from maxmatch.report.folder import RunFolder
-from maxmatch.report.measure import Tested, shared_images
+from maxmatch.report.measure import Answers, shared_images
 
 PAIRS = 4  # up to so many runs each is compared with each; more are compared with the first
 # What makes two runs of one kind a repetition, not another setting.
@@ -61,7 +61,7 @@ def names(runs: Sequence[RunFolder]) -> list[str]:
     return [str(run.path) for run in runs]
 
 
-def paired(named: Sequence[tuple[str, Tested | None]]) -> tuple[list[Paired], list[str]]:
+def paired(named: Sequence[tuple[str, Answers | None]]) -> tuple[list[Paired], list[str]]:
     """Pairs of runs on the same test images, and in words which pairs there are not."""
     pairs = list(itertools.combinations(named, 2)) if len(named) <= PAIRS else [(named[0], one) for one in named[1:]]
     found, refused = [], []
@@ -102,7 +102,7 @@ def conclusion(runs: Sequence[RunFolder], called: Sequence[str], pairs: Sequence
     if not known:
         return "No run has a measured error."
     error, best = min(known)
-    told = f"{best} has the lowest error, {error:.2f} %."
+    told = f"{best} has the lowest error, {error:.2f}\N{NO-BREAK SPACE}%."
     against = [pair for pair in pairs if best in (pair.first, pair.other)]
     told_of = []
     for pair in against:

@@ -56,6 +56,11 @@ class RunFolder:
         return max(k for k, _ in self.recipe.method.needs.choices()) or self.recipe.evaluate.robust_views
 
     @property
+    def fixed_views(self) -> bool:
+        """Whether every step has the same K."""
+        return len(self.recipe.method.needs.choices()) == 1
+
+    @property
     def error(self) -> float | None:
         """The last error in percent: of result.json, or of the last evaluation of a run that has none yet."""
         if self.result:

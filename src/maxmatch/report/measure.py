@@ -30,11 +30,12 @@ from maxmatch.report.pool import Pool, judge_pool
 from maxmatch.train.finished import Finished, open_run
 from maxmatch.train.unlabelled import without_label
 
+LEFT_OUT = "Confusion matrix, calibration, errors by class, the gallery of views and the map"
 MAPPED = 600  # points of the map
 MOST = 4096  # images of the pool that are looked at: enough for every figure, and the gallery stays quick
 
 
-class Tested(NamedTuple):
+class Answers(NamedTuple):
     """Test images by their position (N,), with their label and the probabilities (N, C) of each class."""
 
     position: npt.NDArray[np.int64]
@@ -72,7 +73,7 @@ class Measured:
     """What could be measured, and in words what could not and why."""
 
     finished: Finished | None = None
-    test: Tested | None = None
+    test: Answers | None = None
     pool: Pool | None = None
     map: Map | None = None
     missing: list[str] = field(default_factory=list)
@@ -83,12 +84,12 @@ class Measured:
 
 
 def measure(run: RunFolder, seconds: float, data: Images | None = None, mapped: bool = True) -> Measured:
-    """Measure a run for about so many seconds; what can't be is said in `missing`."""
-    found = Measured()
+    """Measure a run for about so many seconds; what can't be is said in `missing`. The map comes if there is time."""
+    found, begun = Measured(), time.perf_counter()
     try:
         finished = _open(run, data)
     except (UserError, OSError) as error:
-        found.missing.append(f"Not measured again, because the model or its data can't be opened: {error}.")
+        found.missing.append(f"{LEFT_OUT} are left out, because the model or its data can't be opened: {error}.")
         return found
     found.finished = finished
     each = _seconds_an_image(finished)
@@ -105,12 +106,12 @@ def measure(run: RunFolder, seconds: float, data: Images | None = None, mapped: 
         found.pool = judge_pool(finished, np.sort(alone[drawn]), k, len(alone))
     else:
         found.missing.append("Every image has a label, so there is no gallery of unlabelled ones.")
-    if mapped:
+    if mapped and time.perf_counter() - begun < 1.5 * seconds:
         found.map = make_map(finished, found.test, found.pool)
     return found
 
 
-def judge_test(finished: Finished, most: int) -> Tested:
+def judge_test(finished: Finished, most: int) -> Answers:
     """Probabilities of the test images, of a drawn part if there are more than `most`."""
     images = finished.images
     assert images.test_x is not None
@@ -119,10 +120,10 @@ def judge_test(finished: Finished, most: int) -> Tested:
     position = np.sort(Plan(0).indices("report/test", 0, min(max(most, 64), total), total))
     logits = finished.logits(images.test_x[torch.from_numpy(position)].to(finished.device))
     label = images.test_y[torch.from_numpy(position)]
-    return Tested(position, label, torch.softmax(logits.double(), -1).cpu(), total)
+    return Answers(position, label, torch.softmax(logits.double(), -1).cpu(), total)
 
 
-def make_map(finished: Finished, test: Tested | None, pool: Pool | None) -> Map | None:
+def make_map(finished: Finished, test: Answers | None, pool: Pool | None) -> Map | None:
     """t-SNE of the features that the net's head sees, of test images, or of unlabelled ones where there are none."""
     if num_features(finished.classifier.net) == 0:
         return None
@@ -170,7 +171,7 @@ def _seconds_an_image(finished: Finished) -> float:
     return max((time.perf_counter() - begun) / len(images), 1e-7)
 
 
-def shared_images(first: Tested, other: Tested) -> tuple[Tensor, Tensor]:
+def shared_images(first: Answers, other: Answers) -> tuple[Tensor, Tensor]:
     """Right or wrong, of both, on the test images that both were asked about."""
     _, here, there = np.intersect1d(first.position, other.position, return_indices=True)
     if not torch.equal(first.label[torch.from_numpy(here)], other.label[torch.from_numpy(there)]):

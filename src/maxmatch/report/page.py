@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from maxmatch import __version__
 from maxmatch.data.datasets import Images
@@ -54,7 +55,8 @@ def write_report(
     if not place.parent.is_dir():
         raise UsageError(f"--out {place}: there is no folder {place.parent}; make it, or give another name")
     runs = [read_run(path) for path in paths]
-    write_safely(place, render(runs, data, seconds).encode())
+    with Console(stderr=True).status("making the report"):  # shown on a terminal alone
+        write_safely(place, render(runs, data, seconds).encode())
     return place
 
 

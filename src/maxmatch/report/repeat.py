@@ -73,7 +73,8 @@ def _option(section: str, field: str, value: Any) -> list[str]:
     if value is None:
         raise UserError(f"{section}.{field} can't be typed")
     if (section, field) == ("method", "k") and isinstance(value, list):
-        value = ",".join(f"{k}:{share:g}" for k, share in value)
+        uniform = len({share for _, share in value}) == 1
+        value = ",".join(str(k) if uniform else f"{k}:{share}" for k, share in value)
     flag = FLAGS.get((section, field))
     if flag:
         return [flag, str(value)]

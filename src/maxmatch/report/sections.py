@@ -8,7 +8,7 @@ from typing import Any
 from maxmatch.report.charts import confusion_chart, glyph, map_chart, reliability_chart
 from maxmatch.report.draw import Series, bars, line_chart
 from maxmatch.report.folder import RunFolder
-from maxmatch.report.measure import Measured, Tested
+from maxmatch.report.measure import Measured, Answers
 from maxmatch.report.pool import Pool, Shown, fooled_by, show
 from maxmatch.report.repeat import command
 from maxmatch.report.thumbnails import thumbnail
@@ -27,7 +27,7 @@ def run_part(run: RunFolder, found: Measured, name: str) -> Made:
     return {
         "name": name,
         "title": title(run),
-        "answer": answer(run, found),
+        "answer": answer(run),
         "finished": run.finished,
         "progress": f"{run.steps:,} of {run.recipe.train.steps:,} steps",
         "facts": facts(run, found),
@@ -118,8 +118,8 @@ def pool_part(run: RunFolder, found: Measured) -> Made:
         ),
         "wins": bars(
             "Operations that won in training", "; ".join(f"{n}: {100 * v:.0f} %" for n, v in wins),
-            "chosen as the worst view, %", [(n, 100 * v, f"{100 * v:.0f} %") for n, v in wins],
-            mark=(100 / run.views, f"chance, 1 of {run.views}"),
+            "views that decided, %", [(n, 100 * v, f"{100 * v:.0f} %") for n, v in wins],
+            mark=(100 / run.views, f"chance, 1 of {run.views}") if run.fixed_views else None,
         ) if run.views > 1 else "",
         "next": [_next(found, pool, place) for place in to_label],
         "worst_op": fooled[0].name if fooled else None,
@@ -144,7 +144,7 @@ def _curve(name: str, y: str, lines: Sequence[Series], top: float | None = None)
     return {"name": name, "svg": line_chart(name, "; ".join(ends), "step", y, lines, top=top)}
 
 
-def _class_rows(test: Tested, classes: Sequence[str]) -> list[tuple[str, float, str]]:
+def _class_rows(test: Answers, classes: Sequence[str]) -> list[tuple[str, float, str]]:
     """A bar for each class that has test images, or for the worst where there are too many."""
     matrix = test.confusion
     total, right = matrix.sum(1).tolist(), matrix.diagonal().tolist()
@@ -156,7 +156,7 @@ def _class_rows(test: Tested, classes: Sequence[str]) -> list[tuple[str, float, 
     return rows if len(rows) <= CLASSES else sorted(rows, key=lambda row: -row[1])[:CLASSES]
 
 
-def _most_confused(test: Tested, classes: Sequence[str], most: int = 5) -> list[Made]:
+def _most_confused(test: Answers, classes: Sequence[str], most: int = 5) -> list[Made]:
     matrix = test.confusion.clone()
     matrix.fill_diagonal_(0)
     flat = matrix.flatten().argsort(descending=True, stable=True)[:most].tolist()

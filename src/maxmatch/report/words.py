@@ -34,12 +34,13 @@ class Advice(NamedTuple):
 def title(run: RunFolder) -> str:
     """A run in one line, as a person would call it."""
     method = run.recipe.method
-    views = f" (K = {run.views})" if isinstance(method, Consistency) and run.views > 1 else ""
+    word = "=" if run.fixed_views else "up to"
+    views = f" (K {word} {run.views})" if isinstance(method, Consistency) and run.views > 1 else ""
     name, _, labels = run.data.rpartition("@")
-    return f"{type(method).__name__}{views} on {name}, {labels} labels"
+    return f"{type(method).__name__}{views} on {name}, {run.labelled or labels} labels"
 
 
-def answer(run: RunFolder, found: Measured) -> str:
+def answer(run: RunFolder) -> str:
     """The first sentence of the page."""
     shown = f"{run.labelled:,} labelled images" if run.labelled else f"{run.recipe.data.labels} labels"
     start = f"With {shown}"
@@ -57,7 +58,7 @@ def facts(run: RunFolder, found: Measured) -> list[Fact]:
     robust = run.figure("robust_error")
     views = run.result.get("robust", {}).get("k", run.recipe.evaluate.robust_views)
     made.append(
-        Fact("Robust error", percent(robust), f"the image or any of {views} strongly changed views is wrong",
+        Fact("Robust error", percent(robust), f"the image or any of {views} strongly changed views of it is wrong",
              "robust_error", robust)
     )  # fmt: skip
     seconds = run.figure("seconds")
@@ -112,8 +113,8 @@ def duration(seconds: float | None) -> str:
 def _error_fact(run: RunFolder, found: Measured) -> Fact:
     if run.error is None:
         return Fact("Error", NOT_MEASURED, _why_not(run), "error")
-    note = "of the test images" if run.finished else f"so far, at step {run.curve('error', 'evaluate')[-1][0]:,}"
-    if run.finished and found.finished is not None and found.test is not None:
+    note = "of the test images" if run.finished else "of the test images, so far"
+    if run.finished and found.test is not None:
         total = found.test.total
         wrong = run.error / 100
         sure = 100 * (wrong * (1 - wrong) / total) ** 0.5
