@@ -104,5 +104,8 @@ def test_an_unfinished_run_is_to_be_gone_on_with():
     assert spaced(answer(run)).endswith("12.00 % of the test images are misclassified after 300 of 800 steps.")
     (only,) = advice(run, Measured())
     assert only.type == "maxmatch train --resume --out 'runs/my run'"
+    longer = run_of(given={"train": {"steps": 1600}})  # finished at 800, then asked for more
+    assert "after 800 of 1,600 steps" in answer(longer)
+    assert "Go on with it" in whys(longer)
     begun = RunFolder(Path("a"), compose("digits"), {}, [], None, None)
     assert "not measured after 0 of 800 steps: no evaluation has been made yet." in answer(begun)

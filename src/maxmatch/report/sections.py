@@ -8,7 +8,7 @@ from typing import Any
 from maxmatch.report.charts import confusion_chart, glyph, map_chart, reliability_chart
 from maxmatch.report.draw import Series, bars, line_chart
 from maxmatch.report.folder import RunFolder
-from maxmatch.report.measure import Measured, Answers
+from maxmatch.report.measure import Answers, Measured
 from maxmatch.report.pool import Pool, Shown, fooled_by, show
 from maxmatch.report.repeat import command
 from maxmatch.report.thumbnails import thumbnail
