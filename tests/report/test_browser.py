@@ -102,6 +102,15 @@ def test_the_figures_a_reader_sees_are_those_of_the_run(browser, pages):
     assert max(worst[6:]) <= min(worst[:6])
 
 
+def test_a_link_opens_what_it_leads_to(browser, pages):
+    browser.open(pages["both"])
+    opened = "[...document.querySelectorAll('details.run')].map(one => one.open)"
+    assert browser.value(opened) == [False, False]
+    browser.value("document.querySelectorAll('nav a')[1].click()")
+    assert browser.value(opened) == [False, True]
+    assert browser.complaints() == []
+
+
 def test_it_prints(browser, pages):
     browser.open(pages["one"], *DESKTOP, dark=True)
     dark = [{"name": "prefers-color-scheme", "value": "dark"}]

@@ -83,6 +83,8 @@ def test_over_seeds_the_mean_and_the_difference_on_the_same_seed():
     found = over_folds(runs, labels(runs))
     assert [row["last"]["mean"] for row in found["methods"]] == [7, 5]
     assert found["paired"][0]["last"] == {"n": 2, "mean": -2, "standard_error": 1, "better": 2}
+    told = conclusion(runs, names(runs), [], found).replace("\N{NO-BREAK SPACE}", " ")
+    assert told == "maxmatch has the lowest mean error, 5.00 % over 2 runs, against 7.00 for fixmatch (2)."
     assert over_folds(runs[::2], labels(runs[::2])) is None
 
 

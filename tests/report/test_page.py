@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -168,6 +169,7 @@ def test_pictures_without_a_test_set_and_names_that_are_html(tmp_path, capsys):
         for number in range(count):
             pixels = rng.integers(0, 256, (24 + number, 50, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(photos / name / f"<i>{number}.png")
+    Image.fromarray(pixels).save(photos / "unlabeled" / os.fsdecode(b"\xff.png"))  # a name that is no text
     typed = [
         "train",
         str(photos),
@@ -199,7 +201,21 @@ def test_own_arrays_need_their_data_and_say_so(tmp_path):
     assert "was trained on data of your own" in read(write_report([tmp_path / "a"])).text
     found = read(write_report([tmp_path / "a"], data=data))
     assert "all 50 test images" in found.text
+    assert (
+        f'maxmatch.fit(maxmatch.compose(config="{tmp_path}/a/recipe.json"), "{tmp_path}/a", data=images)' in found.text
+    )
+    assert "maxmatch train" not in found.text
     assert "This method does not train on such views" in found.text
+
+
+def test_a_pool_of_one_image_and_a_test_of_two_will_do(tmp_path):
+    digits = maxmatch.load_images("digits")
+    data = maxmatch.from_arrays(digits.x[:31], [*digits.y[:30].tolist(), -1], digits.test_x[:2], digits.test_y[:2])
+    given = {"train": {"steps": 2, "batch": 4, "ratio": 1, "threads": 1}, "data": {"labels": "all"}}
+    maxmatch.fit(maxmatch.compose("digits", "maxmatch", given=given), tmp_path / "a", data, quiet=True)
+    found = read(write_report([tmp_path / "a"], data=data))
+    assert "the image without a label" in found.text
+    assert "A map of what it sees" not in found.text
 
 
 def test_a_report_changes_nothing_of_a_run_and_none_is_made_unasked(tmp_path, capsys):

@@ -61,6 +61,7 @@ def test_an_error_that_was_not_measured_is_never_a_number():
         ({"mask_rate": 0.3}, "Only 30 % of the unlabelled images", "--set method.threshold=0.85 --out"),
         ({"pseudo_label_accuracy": 0.7}, "30 % were wrong", ""),
         ({"name": "supervised", "mask_rate": None}, "1,175 images without a label were not used", "--method maxmatch"),
+        ({"name": "uda", "robust_error": 20.0}, "train against a worse case", "--over worst"),
         (
             {"name": "fixmatch", "robust_error": 20.0},
             "train against a worse case",
@@ -96,6 +97,13 @@ def test_the_hardest_class_and_false_confidence_are_named():
     told = whys(run_of(), found)
     assert "“cow” is the hardest class: 6 of 10 are wrong, most often taken for “bee” (6)" in told
     assert "It is too sure of itself (ECE 20.0 points)" in told
+
+
+def test_methods_without_strong_views_are_not_told_to_have_worse_ones():
+    assert whys(run_of("mixmatch", robust_error=20.0)) == ""
+    assert whys(run_of("vat", robust_error=20.0)) == ""
+    assert title(run_of("vat")) == "VAT on digits, 20 labels"
+    assert (run_of("vat").views, run_of("fixmatch").views, run_of(given={"method": {"k": 7}}).views) == (3, 3, 7)
 
 
 def test_an_unfinished_run_is_to_be_gone_on_with():

@@ -11,6 +11,7 @@ from maxmatch.benchmark.figures import Row, table
 from maxmatch.errors import UserError
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Answers, shared_images
+from maxmatch.report.repeat import open_values
 
 PAIRS = 4  # up to so many runs each is compared with each; more are compared with the first
 # What makes two runs of one kind a repetition, not another setting.
@@ -96,8 +97,16 @@ def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, lis
     return table(rows)
 
 
-def conclusion(runs: Sequence[RunFolder], called: Sequence[str], pairs: Sequence[Paired]) -> str:
-    """The first sentence of a page of several runs."""
+def conclusion(
+    runs: Sequence[RunFolder], called: Sequence[str], pairs: Sequence[Paired], folds: dict[str, list[Row]] | None = None
+) -> str:
+    """The first sentence of a page of several runs: of their kinds where those were repeated, else of the runs."""
+    means = [(row["last"]["mean"], row["method"], row["n"]) for row in (folds or {}).get("methods", [])]
+    means = [one for one in means if one[0] is not None]
+    if len(means) > 1:
+        (error, best, n), *others = sorted(means)
+        behind = " and ".join(f"{mean:.2f} for {kind} ({count})" for mean, kind, count in others)
+        return f"{best} has the lowest mean error, {error:.2f}\N{NO-BREAK SPACE}% over {n} runs, against {behind}."
     known = [(run.error, name) for run, name in zip(runs, called, strict=True) if run.error is not None]
     if not known:
         return "No run has a measured error."
@@ -116,7 +125,7 @@ def conclusion(runs: Sequence[RunFolder], called: Sequence[str], pairs: Sequence
 
 
 def _flat(run: RunFolder) -> dict[tuple[str, str], Any]:
-    sections = run.recipe.to_dict()
+    sections = open_values(run.recipe)
     return {(section, field): value for section, fields in sections.items() for field, value in fields.items()}
 
 

@@ -69,12 +69,13 @@ def line_chart(
         return ""
     shown = [line for _, line in drawn]
     rows = legend_rows([(style, line.name) for style, line in drawn]) if len(series) > 1 else []
-    height = 214 + 16 * len(rows)
+    head = 16 * max(1, len(rows))  # charts side by side are of one height, with a legend or without
+    height = 214 + head
     high_x = max(x for line in shown for x, _ in line.points)
     high_y = top if top is not None else max(y for line in shown for _, y in line.points) or 1.0
     ticks = nice_ticks(0.0, high_y)
     high_y = max(high_y, ticks[-1]) if top is None else high_y
-    frame = Frame(52, 14 + 16 * len(rows), WIDTH - 12, height - 40, (0.0, high_x), (0.0, high_y))
+    frame = Frame(52, 12 + head, WIDTH - 12, height - 40, (0.0, high_x), (0.0, high_y))
     parts = [_legend(rows), axes(frame, nice_ticks(0.0, high_x), ticks, x_label, y_label)]
     parts += [_line(frame, line, style) for style, line in drawn]
     return picture(title, described, height, "".join(parts))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from maxmatch.data import DATASETS
 from maxmatch.methods import method_name
-from maxmatch.methods.base import Consistency
 from maxmatch.train.log import read_metrics
 from maxmatch.train.pictures import title
 from maxmatch.train.recipe import Recipe
@@ -49,11 +49,24 @@ class RunFolder:
         return bool(self.result) and self.steps >= self.recipe.train.steps
 
     @property
+    def k(self) -> int:
+        """How many variants of an image the run trains on, the largest of a distribution; 0 for a method without."""
+        return max(k for k, _ in self.recipe.method.needs.choices())
+
+    @property
     def views(self) -> int:
-        """K: the run's own, the largest of a distribution; the K of the robust errors for a method without views."""
-        if not isinstance(self.recipe.method, Consistency):
-            return self.recipe.evaluate.robust_views
-        return max(k for k, _ in self.recipe.method.needs.choices()) or self.recipe.evaluate.robust_views
+        """How many strong views the page shows: K, and no fewer than the robust errors have."""
+        return max(self.k if self.trains_on_strong else 0, self.recipe.evaluate.robust_views)
+
+    @property
+    def trains_on_strong(self) -> bool:
+        """Whether the method trains on strong views of unlabelled images."""
+        return self.k > 0 and self.recipe.method.needs.variants == "strong"
+
+    @property
+    def own_data(self) -> bool:
+        """Whether the run was made in Python of arrays, which no command can name."""
+        return self.recipe.data.name not in (*DATASETS, "folder")
 
     @property
     def fixed_views(self) -> bool:

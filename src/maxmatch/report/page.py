@@ -56,7 +56,7 @@ def write_report(
         raise UsageError(f"--out {place}: there is no folder {place.parent}; make it, or give another name")
     runs = [read_run(path) for path in paths]
     with Console(stderr=True).status("making the report"):  # shown on a terminal alone
-        write_safely(place, render(runs, data, seconds).encode())
+        write_safely(place, render(runs, data, seconds).encode(errors="replace"))  # names of files may be no text
     return place
 
 
@@ -101,6 +101,7 @@ def _title(runs: Sequence[RunFolder]) -> str:
 def _several(runs: Sequence[RunFolder], found: Sequence[Measured], called: Sequence[str]) -> dict[str, Any]:
     kinds = compare.labels(runs)
     pairs, refused = compare.paired([(name, one.test) for name, one in zip(called, found, strict=True)])
+    folds = compare.over_folds(runs, kinds)
     best = min((run.error for run in runs if run.error is not None), default=None)
     rows = [
         {
@@ -119,10 +120,10 @@ def _several(runs: Sequence[RunFolder], found: Sequence[Measured], called: Seque
     ]
     return {
         "rows": rows,
-        "conclusion": compare.conclusion(runs, called, pairs),
+        "conclusion": compare.conclusion(runs, called, pairs, folds),
         "pairs": pairs,
         "refused": refused,
-        "folds": compare.over_folds(runs, kinds),
+        "folds": folds,
         "curves": curves(list(zip(called, runs, strict=True))[:DRAWN]),
         "drawn": min(DRAWN, len(runs)),
         "count": len(runs),

@@ -26,8 +26,10 @@ FLAGS = {
 
 def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = None, name: str = "") -> str:
     """What to type for this run, with `changes` by section and field; `name` is added to its folder's."""
-    values = _open_values(run.recipe)
     changes = changes or {}
+    if run.own_data:
+        return _python(run, changes, name)
+    values = open_values(run.recipe)
     if "name" in changes.get("method", {}):
         values["method"] = {}  # another method has options of its own
     out = ["--out", f"{run.path}{'-' if name else ''}{name}"]
@@ -38,6 +40,13 @@ def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = No
                  for word in _option(section, field, fields[field])]  # fmt: skip
         words = ["--config", str(run.path / "recipe.json"), *typed]
     return shlex.join(["maxmatch", "train", *words, *out])
+
+
+def _python(run: RunFolder, changes: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """The same for arrays of one's own, which only Python can hand over."""
+    config, out = str(run.path / "recipe.json"), f"{run.path}{'-' if name else ''}{name}"
+    given = f", given={json.dumps(changes)}" if changes else ""
+    return f"maxmatch.fit(maxmatch.compose(config={json.dumps(config)}{given}), {json.dumps(out)}, data=images)"
 
 
 def _words(wanted: Values) -> list[str]:
@@ -81,7 +90,7 @@ def _option(section: str, field: str, value: Any) -> list[str]:
     return ["--set", f"{section}.{field}={value if isinstance(value, str) else json.dumps(value)}"]
 
 
-def _open_values(recipe: Recipe) -> Values:
+def open_values(recipe: Recipe) -> Values:
     """The values of a recipe, with `auto` again where the run had settled it itself."""
     values = recipe.to_dict()
     for section, field in (place.split(".") for place in recipe.settled):

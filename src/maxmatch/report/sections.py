@@ -104,12 +104,11 @@ def pool_part(run: RunFolder, found: Measured) -> Made:
     fooled = fooled_by(pool)
     rows = [(one.name, 100 * one.changed / one.views, f"{one.changed} of {one.views}") for one in fooled]
     changed = float((pool.view_label != pool.label).double().mean())
-    own = run.recipe.method.needs.variants == "weak" or "unlabeled" not in run.recipe.method.terms
     return {
         "on": _part_of(len(pool.label), pool.total, "images without a label"),
         "k": len(pool.view_loss),
         "policy": run.recipe.augment.policy,
-        "own_views": own,
+        "own_views": not run.trains_on_strong,
         "unsure": [_tile_row(found, pool, one) for one in show(finished, pool, order[:INCONSISTENT])],
         "sure": [_tile_row(found, pool, one) for one in show(finished, pool, calm)],
         "ops": bars(
@@ -119,8 +118,8 @@ def pool_part(run: RunFolder, found: Measured) -> Made:
         "wins": bars(
             "Operations that won in training", "; ".join(f"{n}: {100 * v:.0f} %" for n, v in wins),
             "views that decided, %", [(n, 100 * v, f"{100 * v:.0f} %") for n, v in wins],
-            mark=(100 / run.views, f"chance, 1 of {run.views}") if run.fixed_views else None,
-        ) if run.views > 1 else "",
+            mark=(100 / run.k, f"chance, 1 of {run.k}") if run.fixed_views else None,
+        ) if run.k > 1 else "",
         "next": [_next(found, pool, place) for place in to_label],
         "worst_op": fooled[0].name if fooled else None,
         "changed": 100 * changed,
@@ -218,4 +217,6 @@ def _loss(value: float) -> str:
 
 
 def _part_of(some: int, total: int, what: str) -> str:
+    if total == 1:
+        return f"the {what.replace('images', 'image')}"
     return f"all {total:,} {what}" if some == total else f"{some:,} of the {total:,} {what}, drawn at random"

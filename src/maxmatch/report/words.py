@@ -6,6 +6,7 @@ import shlex
 from typing import Any, NamedTuple
 
 from maxmatch.methods.base import Consistency
+from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.supervised import Supervised
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Measured
@@ -35,7 +36,7 @@ def title(run: RunFolder) -> str:
     """A run in one line, as a person would call it."""
     method = run.recipe.method
     word = "=" if run.fixed_views else "up to"
-    views = f" (K {word} {run.views})" if isinstance(method, Consistency) and run.views > 1 else ""
+    views = f" (K {word} {run.k})" if run.k > 1 else ""
     name, _, labels = run.data.rpartition("@")
     return f"{type(method).__name__}{views} on {name}, {run.labelled or labels} labels"
 
@@ -84,8 +85,9 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
     made = [*_measurable(run), *_unused_pool(run), *_pseudo_labels(run), *_robust(run), *_longer(run)]
     made += [*_worst_class(found), *_honesty(found)]
     made = made[: most - 1]
-    if found.pool is not None:
-        out = f"maxmatch predict --unlabeled {shlex.quote(str(run.path))} --out next.csv"
+    if found.pool is not None and not run.own_data:
+        k = f" --k {run.views}" if run.views != run.recipe.evaluate.robust_views else ""
+        out = f"maxmatch predict --unlabeled {shlex.quote(str(run.path))}{k} --out next.csv"
         why = (
             "More labels nearly always help. The images below that the model is least sure of come first in this list."
         )
@@ -173,12 +175,14 @@ def _robust(run: RunFolder) -> list[Advice]:
     robust, error, method = run.figure("robust_error"), run.error, run.recipe.method
     if robust is None or error is None or robust < 1.5 * error or robust - error < 3:
         return []
-    why = f"Strongly changed views raise the error from {error:.1f} to {robust:.1f} %: train against a worse case."
-    if not isinstance(method, Consistency):
+    if not isinstance(method, Consistency) or not run.trains_on_strong:
         return []
-    if run.views == 1 and type(method).__name__ == "FixMatch":
+    why = f"Strongly changed views raise the error from {error:.1f} to {robust:.1f} %: train against a worse case."
+    if type(method) is FixMatch:
         return [Advice(why, command(run, {"method": {"name": "maxmatch"}}, "maxmatch"))]
-    more = run.views + 2
+    if method.over.name != "worst":
+        return [Advice(why, command(run, {"method": {"over": "worst", "k": max(3, run.k)}}, "worst"))]
+    more = run.k + 2
     return [Advice(why, command(run, {"method": {"k": more}}, f"k{more}"))] if more <= 9 else []
 
 
