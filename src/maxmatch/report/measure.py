@@ -143,9 +143,11 @@ def make_map(finished: Finished, test: Answers | None, pool: Pool | None) -> Map
     dtype = next(net.parameters()).dtype
     seen = in_batches(lambda x: features(net, preprocessing(x, dtype)), pixels.to(finished.device), 256).float().cpu()
     from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
 
     near = min(30.0, len(seen) / 4)
-    place = TSNE(init="pca", perplexity=near, max_iter=500, random_state=0).fit_transform(seen.numpy())
+    with threadpool_limits(1):  # so few points: threads would wait for one another, for long where a core is busy
+        place = TSNE(init="pca", perplexity=near, max_iter=500, random_state=0).fit_transform(seen.numpy())
     return Map(place, label.tolist(), wrong.tolist(), test is not None)
 
 
