@@ -236,6 +236,14 @@ def test_a_report_changes_nothing_of_a_run_and_none_is_made_unasked(tmp_path, ca
     assert results[0] == results[1]
 
 
+def test_a_run_that_is_replaced_takes_its_report_along(tmp_path, capsys):
+    typed = ["train", "digits@20", *SMALL, "--out", str(tmp_path / "a")]
+    assert type_in(typed) == 0
+    assert (tmp_path / "a" / "report.html").exists()
+    assert type_in([*typed, "--force", "--no-report"]) == 0
+    assert not (tmp_path / "a" / "report.html").exists()
+
+
 def test_a_report_that_fails_is_one_line_and_the_run_is_whole(tmp_path, capsys, monkeypatch):
     def fails(*_, **__):
         raise ZeroDivisionError("two\nlines")

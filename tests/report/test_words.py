@@ -85,9 +85,9 @@ def test_an_error_that_falls_asks_for_more_steps():
 
 
 def test_the_hardest_class_and_false_confidence_are_named():
-    label = torch.tensor([0] * 10 + [1] * 10 + [2] * 10)
-    guess = torch.tensor([0] * 10 + [1] * 10 + [2] * 4 + [1] * 6)
-    found = Measured(test=Answers(np.arange(30), label, torch.nn.functional.one_hot(guess, 3).double(), 30))
+    label = torch.tensor(([0] * 10 + [1] * 10 + [2] * 10) * 4)
+    guess = torch.tensor(([0] * 10 + [1] * 10 + [2] * 4 + [1] * 6) * 4)
+    found = Measured(test=Answers(np.arange(120), label, torch.nn.functional.one_hot(guess, 3).double(), 120))
 
     class Named:
         class classifier:
@@ -95,8 +95,12 @@ def test_the_hardest_class_and_false_confidence_are_named():
 
     found.finished = Named()
     told = whys(run_of(), found)
-    assert "“cow” is the hardest class: 6 of 10 are wrong, most often taken for “bee” (6)" in told
+    assert "“cow” is the hardest class: 24 of 40 are wrong, most often taken for “bee” (24)" in told
     assert "It is too sure of itself (ECE 20.0 points)" in told
+    found.test = found.test._replace(total=16)
+    told = whys(run_of(), found)
+    assert "only 16 test images: the error is known to ± 5 points" in told  # 100 sqrt(.05 * .95 / 16)
+    assert "too sure" not in told
 
 
 def test_methods_without_strong_views_are_not_told_to_have_worse_ones():

@@ -13,6 +13,7 @@ from maxmatch.report.measure import Measured
 from maxmatch.report.repeat import command
 
 NOT_MEASURED = "not measured"
+FEW = 100  # fewer test images say little of calibration, and not much of the error
 
 
 class Fact(NamedTuple):
@@ -82,7 +83,7 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
         again = f"maxmatch train --resume --out {shlex.quote(str(run.path))}"
         left = f"{run.steps:,} of {run.recipe.train.steps:,} steps are done"
         return [Advice(f"The run is not finished: {left}. Go on with it.", again)]
-    made = [*_measurable(run), *_unused_pool(run), *_pseudo_labels(run), *_robust(run), *_longer(run)]
+    made = [*_measurable(run, found), *_unused_pool(run), *_pseudo_labels(run), *_robust(run), *_longer(run)]
     made += [*_worst_class(found), *_honesty(found)]
     made = made[: most - 1]
     if found.pool is not None and not run.own_data:
@@ -130,7 +131,11 @@ def _why_not(run: RunFolder) -> str:
     return "there is no test set."
 
 
-def _measurable(run: RunFolder) -> list[Advice]:
+def _measurable(run: RunFolder, found: Measured) -> list[Advice]:
+    if run.error is not None and found.test is not None and found.test.total < FEW:
+        total, wrong = found.test.total, run.error / 100
+        sure = 100 * (wrong * (1 - wrong) / total) ** 0.5
+        return [Advice(f"There are only {total} test images: the error is known to ± {sure:.0f} points. Test on more.")]
     if run.error is not None:
         return []
     if run.recipe.data.name == "folder":
@@ -223,7 +228,7 @@ def _worst_class(found: Measured) -> list[Advice]:
 
 
 def _honesty(found: Measured) -> list[Advice]:
-    if found.test is None or (bins := found.test.reliability).ece < 5:
+    if found.test is None or found.test.total < FEW or (bins := found.test.reliability).ece < 5:
         return []
     word = "too sure" if bins.overconfidence > 0 else "too modest"
     why = f"It is {word} of itself (ECE {bins.ece:.1f} points): do not read its confidence as a probability."

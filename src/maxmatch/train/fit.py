@@ -43,15 +43,7 @@ from maxmatch.train.pictures import load_data
 from maxmatch.train.recipe import Recipe, resolve
 from maxmatch.train.resume import resumed_recipe
 
-FILES = (
-    "recipe.json",
-    "split.json",
-    "initial.safetensors",
-    "metrics.jsonl",
-    "model.safetensors",
-    "result.json",
-    "report.html",
-)
+FILES = ("recipe.json", "split.json", "initial.safetensors", "metrics.jsonl", "model.safetensors", "result.json")
 
 
 def fit(
@@ -184,8 +176,8 @@ def _claim(folder: Path, force: bool) -> None:
             f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out"
         )
     with alone_in(folder):
-        for path in held:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in (*held, folder / "report.html"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _take_weights(training: Training, path: Path) -> None:
