@@ -27,6 +27,7 @@ SMALL = [
     "6",
     "--set",
     "train.threads=1",
+    "--no-report",
 ]
 
 
@@ -62,7 +63,7 @@ def test_version_and_help(capsys):
     assert call(capsys, "--version") == (0, f"maxmatch {maxmatch.__version__}\n", "")
     code, out, _ = call(capsys, "--help")
     assert code == 0
-    for name in ("demo", "train", "preview", "evaluate", "predict", "export", "data", "methods"):
+    for name in ("demo", "train", "preview", "evaluate", "report", "predict", "export", "data", "methods"):
         assert name in out
     code, out, _ = call(capsys, "train", "--help")
     assert code == 0
@@ -217,6 +218,8 @@ def test_the_demo_prints_one_table(tmp_path, capsys, monkeypatch):
     assert code == 0
     for word in ("label spreading", "supervised", "fixmatch", "maxmatch", "robust error", "seconds", "next:"):
         assert word in out, word
+    assert "report: runs/demo/report.html" in out
+    assert "3 runs on digits@20, side by side" in (tmp_path / "runs/demo/report.html").read_text()
     splits = [
         json.loads((tmp_path / "runs/demo" / m / "split.json").read_text())
         for m in ("supervised", "fixmatch", "maxmatch")
@@ -253,6 +256,12 @@ MISTAKES = [
     (["train", "digits@20", "--config", "papr"], 2, "did you mean 'paper'"),
     (["evaluate", "nowhere"], 2, "nowhere"),
     (["predict", "nowhere", "."], 2, "nowhere"),
+    (["report", "nowhere"], 2, "there is no such run folder"),
+    (["report", "."], 2, "holds no run"),
+    (["report", ".", "."], 2, "a run is named twice"),
+    (["report", ".", "--out", "."], 2, "give the page a name"),
+    (["report", ".", "--out", "none/r.html"], 2, "there is no folder none"),
+    (["report"], 2, "type maxmatch report --help"),
     (["preview", "digits", "--k", "0"], 2, "--k"),
     (["trian"], 2, "trian"),
     (["data", "ftch"], 2, "did you mean 'fetch'"),
@@ -443,14 +452,14 @@ def test_a_stopped_demo_goes_on(tmp_path, capsys, monkeypatch):
         whole(self, t)
 
     monkeypatch.setattr(Step, "__call__", stopping)
-    code, _, err = call(capsys, "demo", "--steps", 3)
+    code, _, err = call(capsys, "demo", "--steps", 3, "--no-report")
     assert code == 130
     assert "type maxmatch demo to go on" in err
-    code, out, _ = call(capsys, "demo", "--steps", 3)
+    code, out, _ = call(capsys, "demo", "--steps", 3, "--no-report")
     assert code == 0
     assert len(calls) == 9  # no step was done twice
     assert "maxmatch" in out
-    assert call(capsys, "demo", "--steps", 3)[0] == 0
+    assert call(capsys, "demo", "--steps", 3, "--no-report")[0] == 0
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["demo", "demo-2"]
 
 

@@ -20,6 +20,7 @@ from maxmatch.data.split import Split, make_split
 from maxmatch.errors import Interrupted
 from maxmatch.evaluate.errors import error_rate
 from maxmatch.evaluate.robust import robust_errors
+from maxmatch.report.page import report_or_warn
 from maxmatch.train.batches import make_views
 from maxmatch.train.fit import fit
 from maxmatch.train.recipe import Recipe
@@ -28,8 +29,8 @@ from maxmatch.train.recipes import compose
 METHODS = ("supervised", "fixmatch", "maxmatch")
 
 
-def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> None:
-    """Train all three on one split, print one table, and say what to type next."""
+def run_demo(out: Path | None, labels: int, seed: int, steps: int | None, report: bool = True) -> None:
+    """Train all three on one split, print one table, write one page, and say what to type next."""
     folder = out or _free_folder(Path("runs/demo"))
     recipes = {name: _recipe(name, labels, seed, steps) for name in METHODS}
     images = load_images("digits")
@@ -54,6 +55,9 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None) -> Non
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     console.print("robust error: the image or any of 3 strongly augmented views of it is misclassified")
+    page = report_or_warn([folder / name for name in METHODS], folder / "report.html") if report else None
+    if page is not None:
+        console.print(f"report: {page}", markup=False)
     console.print(f"next:  maxmatch evaluate {folder / 'maxmatch'}", markup=False)
     console.print("       maxmatch preview digits", markup=False)
     console.print(f"       maxmatch train digits@{labels} --method maxmatch --k 5", markup=False)

@@ -15,8 +15,8 @@ from maxmatch.errors import UserError
 
 # As a newcomer meets them; --help follows.
 ORDER = (
-    "demo", "train", "preview", "evaluate", "predict", "export", "data", "methods", "settings", "benchmark", "bench",
-    "bound", "paper",
+    "demo", "train", "preview", "evaluate", "report", "predict", "export", "data", "methods", "settings", "benchmark",
+    "bench", "bound", "paper",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__ if command.callback else ""))
 

@@ -77,9 +77,12 @@ Protocol = Annotated[
         autocompletion=complete(lambda: ["balanced", "proportional", "google", "usb", "paper"]),
     ),
 ]
+Report = Annotated[
+    bool, typer.Option("--report/--no-report", help="Write report.html beside the run: one page with all about it.")
+]
 Config = Annotated[
     str | None,
-    typer.Option("--config", help="A recipe by name (digits, paper, fast-1min, fast-10min), or a TOML or JSON file."),
+    typer.Option("--config", help="A recipe's name (digits, paper, fast-1min, fast-10min) or a file, TOML or JSON."),
 ]
 Sets = Annotated[
     list[str] | None,

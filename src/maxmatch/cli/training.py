@@ -22,6 +22,7 @@ from maxmatch.cli.options import (
     MethodName,
     Over,
     Protocol,
+    Report,
     Sets,
     Strategy,
     Strict,
@@ -39,11 +40,12 @@ def demo(
     labels: Annotated[int, typer.Option("--labels", help="How many digits have a label.")] = 20,
     seed: Annotated[int, typer.Option("--seed")] = 1,
     steps: Annotated[int | None, typer.Option("--steps", help="Fewer for a quick look.")] = None,
+    report: Report = True,
 ) -> None:
     """Train supervised, FixMatch and MaxMatch on handwritten digits, 20 labels: about a minute on two idle cores."""
     from maxmatch.demo import run_demo
 
-    run_demo(out, labels, seed, steps)
+    run_demo(out, labels, seed, steps, report)
 
 
 @app.command()
@@ -65,6 +67,7 @@ def train(
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
     labels: Labels = None,
     strict: Strict = None,
+    report: Report = True,
     config: Config = None,
     sets: Sets = None,
 ) -> None:
@@ -96,7 +99,7 @@ def train(
             )
             _print_result(out, finished)
             return
-        _print_result(out, fit(recipe, out, resume=True, log=log or (), started=started))
+        _print_result(out, fit(recipe, out, resume=True, log=log or (), started=started), report)
         return
     if data is None and config is None:
         raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
@@ -106,7 +109,7 @@ def train(
         out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
     if recipe.data.name == "folder":
         print(describe(recipe), file=sys.stderr)
-    _print_result(out, fit(recipe, out, force=force, log=log or (), started=started))
+    _print_result(out, fit(recipe, out, force=force, log=log or (), started=started), report)
 
 
 @app.command()
@@ -147,9 +150,15 @@ def settings(
     print(compose(config=config, given=given(data, None, method=method)).to_toml(), end="")
 
 
-def _print_result(out: Path, result: dict[str, Any]) -> None:
-    """The result as one JSON line on standard output, and what to type next on standard error."""
-    print(json.dumps(result))
+def _print_result(out: Path, result: dict[str, Any], report: bool = False) -> None:
+    """The result as one JSON line on standard output, and what to type next on standard error; the page, if asked."""
+    print(json.dumps(result), flush=True)
+    if report:
+        from maxmatch.report.page import report_or_warn
+
+        page = report_or_warn([out])
+        if page is not None:
+            print(f"report: {page}", file=sys.stderr)
     error = result["error"]["last"]
     told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
     run = shlex.quote(str(out))

@@ -49,6 +49,28 @@ def evaluate(
 
 
 @app.command()
+def report(
+    run_folders: Annotated[list[Path], typer.Argument(metavar="RUN", help="A run folder, or several to compare.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The page to write. Default: report.html in the run's folder; of several, here."),
+    ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option("--seconds", help="About how long the models may be asked; more: more images.", min=0.1),
+    ] = 10.0,
+) -> None:
+    """One HTML page about a run, or several side by side: errors, curves, calibration, what fools it, what to label.
+
+    The page is a single file that asks the network for nothing. Finished or not, with or without its data: what can't
+    be measured is said.
+    """
+    from maxmatch.report.page import write_report
+
+    print(write_report(run_folders, out, seconds=seconds))
+
+
+@app.command()
 def predict(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
     folder: Annotated[

@@ -1,7 +1,7 @@
 """`fit`: from a recipe to a run folder. It begins a run, goes on with one, or says that it is finished.
 
 A run folder is plain files: recipe.json, split.json, initial.safetensors, metrics.jsonl, checkpoint/, model.safetensors
-and, written last, result.json.
+and, written last, result.json. (The commands put report.html beside them.)
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ def _claim(folder: Path, force: bool) -> None:
             f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out"
         )
     with alone_in(folder):
-        for path in held:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        for path in (*held, folder / "report.html"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _take_weights(training: Training, path: Path) -> None:

@@ -60,7 +60,7 @@ def label_unlabelled(
     """Write a row for each image of the run's pool without a label, what to label next first; returns their number."""
     kind = choose_format(format, out)
     finished = open_run(run, device, data, call="maxmatch.train.unlabelled.label_unlabelled(folder, out, data=...)")
-    with Told("labelling", len(_without_label(finished))) as told:
+    with Told("labelling", len(without_label(finished))) as told:
         found = pseudo_labels(finished, k or finished.recipe.evaluate.robust_views, told.advance).next_first()
     files = finished.images.files
     names = None if files is None else files.names
@@ -83,7 +83,7 @@ def pseudo_labels(finished: Finished, k: int, told: Callable[[int], None] = lamb
     `told` is called with the number of images after each chunk.
     """
     plan, pool = Plan(finished.recipe.train.seed), len(finished.images.y)
-    wanted = _without_label(finished)
+    wanted = without_label(finished)
     parts = []
     for number in range(-(-pool // CHUNK)):
         index = torch.from_numpy(wanted[wanted // CHUNK == number])
@@ -95,29 +95,40 @@ def pseudo_labels(finished: Finished, k: int, told: Callable[[int], None] = lamb
     return PseudoLabels(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
 
 
-def _without_label(finished: Finished) -> npt.NDArray[np.int64]:
+def without_label(finished: Finished) -> npt.NDArray[np.int64]:
+    """The positions of the pool's images whose label was not shown."""
     return np.setdiff1d(finished.split.unlabelled, finished.split.labelled)
 
 
-def _judge(finished: Finished, plan: Plan, number: int, index: Tensor, k: int) -> PseudoLabels:
-    """The images `index` of one chunk of the pool. Their draws belong to their places in it, whoever is labelled."""
-    views = finished.views
+def judged_images(finished: Finished, index: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Images of the pool as the net judges them, as views are made of them, and the sizes of those in slots."""
     slots, sizes = finished.images.take(index.numpy())
     slots, sizes = slots.to(finished.device), None if sizes is None else sizes.to(finished.device)
-    images = slots
-    if sizes is not None and isinstance(views.weak, ResizedCrop):  # pictures in slots: their middle is what is judged
-        images = views.weak.apply(slots, views.weak.centre(sizes))
+    weak = finished.views.weak
+    if sizes is not None and isinstance(weak, ResizedCrop):  # pictures in slots: their middle is what is judged
+        return weak.apply(slots, weak.centre(sizes)), slots, sizes
+    return slots, slots, sizes
 
-    def drawn(stream: str, uniforms: int) -> Tensor:
-        whole = plan.uniforms(f"evaluate/unlabelled/{stream}", number, (CHUNK, uniforms))
-        return torch.from_numpy(whole)[index - number * CHUNK].to(finished.device)
 
+def view_draws(finished: Finished, plan: Plan, number: int, index: Tensor, view: str) -> Tensor:
+    """The uniforms (B, R) of a view, `weak` or its number, of images of chunk `number` of the pool.
+
+    They belong to the images' places in it, whoever is labelled.
+    """
+    uniforms = finished.views.weak_uniforms if view == "weak" else finished.views.strong_uniforms
+    whole = plan.uniforms(f"evaluate/unlabelled/{view}", number, (CHUNK, uniforms))
+    return torch.from_numpy(whole)[index - number * CHUNK].to(finished.device)
+
+
+def _judge(finished: Finished, plan: Plan, number: int, index: Tensor, k: int) -> PseudoLabels:
+    """The images `index` of one chunk of the pool."""
+    images, slots, sizes = judged_images(finished, index)
     confidence, label = torch.softmax(finished.logits(images).double(), -1).max(-1)
-    weak = drawn("weak", views.weak_uniforms)
+    weak = view_draws(finished, plan, number, index, "weak")
     differs = torch.zeros(len(index), dtype=torch.float64, device=finished.device)
     for view in range(k):
-        u = drawn(str(view), views.strong_uniforms)[None]
-        strong = views.strong_views(slots, u, weak, sizes=sizes).images[0]
+        u = view_draws(finished, plan, number, index, str(view))[None]
+        strong = finished.views.strong_views(slots, u, weak, sizes=sizes).images[0]
         differs += (finished.logits(strong).argmax(-1) != label).double()
     return PseudoLabels(index, label.cpu(), confidence.cpu(), (differs / k).cpu())
 

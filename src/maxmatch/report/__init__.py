@@ -1,0 +1,1 @@
+"""A run folder becomes one self-contained HTML page. `page.py` makes it."""

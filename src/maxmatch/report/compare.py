@@ -1,0 +1,133 @@
+"""Several runs side by side: who is lower, by how much on the same test images, and over the same folds."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from maxmatch.benchmark.figures import Row, table
+from maxmatch.errors import UserError
+from maxmatch.report.folder import RunFolder
+from maxmatch.report.measure import Answers, shared_images
+from maxmatch.report.repeat import open_values
+
+PAIRS = 4  # up to so many runs each is compared with each; more are compared with the first
+# What makes two runs of one kind a repetition, not another setting.
+REPEATED = {("train", "seed"), ("train", "fold"), ("train", "device"), ("train", "threads"), ("train", "init"),
+            ("data", "path"), ("data", "resident"), ("data", "workers")}  # fmt: skip
+
+
+class Paired(NamedTuple):
+    """Two runs on the same n test images: how many only one of them has right, and the difference of their errors."""
+
+    first: str
+    other: str
+    n: int
+    only_first: int
+    only_other: int
+
+    @property
+    def difference(self) -> float:
+        """Error of the other minus that of the first, in points."""
+        return 100 * (self.only_first - self.only_other) / self.n
+
+    @property
+    def standard_error(self) -> float:
+        """Of that difference, over test images; another training would add its own."""
+        apart = self.only_first + self.only_other
+        return 100 * math.sqrt(max(0.0, apart - (self.only_first - self.only_other) ** 2 / self.n)) / self.n
+
+
+def labels(runs: Sequence[RunFolder]) -> list[str]:
+    """A name for each run's kind: its method, with the settings in which runs of that method differ."""
+    values = [_flat(run) for run in runs]
+    made = []
+    for run, mine in zip(runs, values, strict=True):
+        same = [other for other in values if other["method", "name"] == mine["method", "name"]]
+        varied = [key for key in mine if key not in REPEATED and any(other.get(key) != mine[key] for other in same)]
+        told = [f"{field}={_spelled(mine[section, field])}" for section, field in varied[:3]]
+        made.append(", ".join([run.method, *told]))
+    return made
+
+
+def names(runs: Sequence[RunFolder]) -> list[str]:
+    """The runs by their folder's name, or by as much of its path as tells them apart."""
+    parts = [run.path.resolve().parts for run in runs]
+    for depth in range(1, max(map(len, parts)) + 1):
+        found = ["/".join(part[-depth:]) for part in parts]
+        if len(set(found)) == len(found):
+            return found
+    return [str(run.path) for run in runs]
+
+
+def paired(named: Sequence[tuple[str, Answers | None]]) -> tuple[list[Paired], list[str]]:
+    """Pairs of runs on the same test images, and in words which pairs there are not."""
+    pairs = list(itertools.combinations(named, 2)) if len(named) <= PAIRS else [(named[0], one) for one in named[1:]]
+    found, refused = [], []
+    for (first, one), (other, two) in pairs:
+        if one is None or two is None:
+            refused.append(f"{first} and {other}: not both could be measured")
+            continue
+        try:
+            a, b = shared_images(one, two)
+        except UserError as error:
+            refused.append(f"{first} and {other}: {error}")
+            continue
+        found.append(Paired(first, other, len(a), int((a & ~b).sum()), int((b & ~a).sum())))
+    return found, refused
+
+
+def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, list[Row]] | None:
+    """Mean and deviation of each kind, and differences on the same fold; None where no kind was run twice."""
+    if len(set(kinds)) == len(kinds):
+        return None
+    rows = [
+        {
+            "method": kind,
+            "fold": (run.data, run.recipe.train.fold, run.recipe.train.seed),
+            "state": "finished" if run.finished else "unfinished",
+            "robust_error": run.figure("robust_error"),
+            "steps_per_second": run.figure("steps_per_second"),
+            **{name: (run.result.get("error") or {}).get(name) for name in ("last", "median20", "best")},
+        }
+        for run, kind in zip(runs, kinds, strict=True)
+    ]
+    return table(rows)
+
+
+def conclusion(
+    runs: Sequence[RunFolder], called: Sequence[str], pairs: Sequence[Paired], folds: dict[str, list[Row]] | None = None
+) -> str:
+    """The first sentence of a page of several runs: of their kinds where those were repeated, else of the runs."""
+    means = [(row["last"]["mean"], row["method"], row["n"]) for row in (folds or {}).get("methods", [])]
+    means = [one for one in means if one[0] is not None]
+    if len(means) > 1:
+        (error, best, n), *others = sorted(means)
+        behind = " and ".join(f"{mean:.2f} for {kind} ({count})" for mean, kind, count in others)
+        return f"{best} has the lowest mean error, {error:.2f}\N{NO-BREAK SPACE}% over {n} runs, against {behind}."
+    known = [(run.error, name) for run, name in zip(runs, called, strict=True) if run.error is not None]
+    if not known:
+        return "No run has a measured error."
+    error, best = min(known)
+    told = f"{best} has the lowest error, {error:.2f}\N{NO-BREAK SPACE}%."
+    against = [pair for pair in pairs if best in (pair.first, pair.other)]
+    told_of = []
+    for pair in against:
+        lower = pair.difference if pair.first == best else -pair.difference
+        other = pair.other if pair.first == best else pair.first
+        word = "lower" if lower >= 0 else "higher"
+        told_of.append(f"{abs(lower):.2f} ± {pair.standard_error:.2f} points {word} than {other}")
+    if told_of:
+        told += f" On the same {against[0].n:,} test images it is {', and '.join(told_of)}."
+    return told
+
+
+def _flat(run: RunFolder) -> dict[tuple[str, str], Any]:
+    sections = open_values(run.recipe)
+    return {(section, field): value for section, fields in sections.items() for field, value in fields.items()}
+
+
+def _spelled(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

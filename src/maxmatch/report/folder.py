@@ -1,0 +1,127 @@
+"""What a run folder alone can tell: recipe, figures, how far it came. Nothing here needs the data or the net."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from maxmatch.data import DATASETS
+from maxmatch.methods import method_name
+from maxmatch.train.log import read_metrics
+from maxmatch.train.pictures import title
+from maxmatch.train.recipe import Recipe
+from maxmatch.train.resume import saved_recipe
+
+Points = list[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run as its files tell it. `result` is empty where result.json is not there."""
+
+    path: Path
+    recipe: Recipe
+    result: dict[str, Any]
+    metrics: Sequence[dict[str, Any]]
+    labelled: int | None  # how many images had a label
+    unlabelled: int | None  # how many of the pool had none
+
+    @property
+    def method(self) -> str:
+        return method_name(self.recipe.method)
+
+    @property
+    def data(self) -> str:
+        """The data set, or the folder of pictures, as `name@labels`."""
+        return f"{title(self.recipe.data)}@{self.recipe.data.labels}"
+
+    @property
+    def steps(self) -> int:
+        """How many steps are done, as far as the folder tells."""
+        logged = max((int(line["step"]) for line in self.metrics), default=0)
+        return int(self.result.get("steps", logged))
+
+    @property
+    def finished(self) -> bool:
+        return bool(self.result) and self.steps >= self.recipe.train.steps
+
+    @property
+    def k(self) -> int:
+        """How many variants of an image the run trains on, the largest of a distribution; 0 for a method without."""
+        return max(k for k, _ in self.recipe.method.needs.choices())
+
+    @property
+    def views(self) -> int:
+        """How many strong views the page shows: K, and no fewer than the robust errors have."""
+        return max(self.k if self.trains_on_strong else 0, self.recipe.evaluate.robust_views)
+
+    @property
+    def trains_on_strong(self) -> bool:
+        """Whether the method trains on strong views of unlabelled images."""
+        return self.k > 0 and self.recipe.method.needs.variants == "strong"
+
+    @property
+    def own_data(self) -> bool:
+        """Whether the run was made in Python of arrays, which no command can name."""
+        return self.recipe.data.name not in (*DATASETS, "folder")
+
+    @property
+    def fixed_views(self) -> bool:
+        """Whether every step has the same K."""
+        return len(self.recipe.method.needs.choices()) == 1
+
+    @property
+    def error(self) -> float | None:
+        """The last error in percent: of result.json, or of the last evaluation of a run that has none yet."""
+        if self.result:
+            last: float | None = self.result["error"]["last"]
+            return last
+        found = self.curve("error", "evaluate")
+        return found[-1][1] if found else None
+
+    def figure(self, name: str) -> float | None:
+        """A figure of result.json, or of the last line of metrics.jsonl that has it; None if not measured."""
+        if self.result:
+            value = self.result.get(name)
+            return value if isinstance(value, int | float) else None
+        found = self.curve(name)
+        return found[-1][1] if found else None
+
+    def curve(self, name: str, kind: str = "train", scale: float = 1.0) -> Points:
+        """(step, value) of every line of metrics.jsonl that has the figure."""
+        lines = [line for line in self.metrics if line.get("kind") == kind]
+        return [(line["step"], scale * line[name]) for line in lines if isinstance(line.get(name), int | float)]
+
+    @property
+    def wins(self) -> dict[str, float]:
+        """How often a view with an operation decided in the last log interval, over how often it stood for choice."""
+        for line in reversed(self.metrics):
+            if isinstance(line.get("op_wins"), dict):
+                found: dict[str, float] = line["op_wins"]
+                return found
+        return {}
+
+
+def read_run(path: Path) -> RunFolder:
+    """The run of a folder; refused in one line if there is none."""
+    recipe = saved_recipe(path)
+    split = _read(path / "split.json")
+    counts: tuple[int | None, int | None] = (None, None)
+    if isinstance(split.get("labelled"), list) and isinstance(split.get("unlabelled"), list):
+        counts = len(split["labelled"]), len(set(split["unlabelled"]) - set(split["labelled"]))
+    result = _read(path / "result.json")
+    if not isinstance(result.get("error"), dict):
+        result = {}
+    return RunFolder(path, recipe, result, read_metrics(path / "metrics.jsonl"), *counts)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is none or it is damaged."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,131 @@
+"""The page: read the run folders, measure what can be measured, fill the template, write one file.
+
+It has no script and asks the network for nothing; a policy inside the page forbids it both.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from maxmatch import __version__
+from maxmatch.data.datasets import Images
+from maxmatch.errors import UsageError
+from maxmatch.files import write_safely
+from maxmatch.report import compare
+from maxmatch.report.folder import RunFolder, read_run
+from maxmatch.report.measure import Measured, measure
+from maxmatch.report.sections import curves, run_part
+from maxmatch.report.words import duration, figures, percent, title
+
+SECONDS = 10.0  # for measuring, all runs together
+DETAILED = 4  # up to so many runs the page tells everything of each
+DRAWN = 5  # lines in a chart
+
+
+def write_report(
+    folders: Sequence[str | Path],
+    out: str | Path | None = None,
+    *,
+    data: Images | None = None,
+    seconds: float = SECONDS,
+) -> Path:
+    """Write the page of one run or of several and return where it is: `out`, else report.html in the run's folder.
+
+    `data` stands in for a data set by name. `seconds` is about how long the models are asked; what does not fit in is
+    measured on a part of the images, and the page says on how many.
+    """
+    paths = [Path(folder) for folder in folders]
+    if not paths:
+        raise UsageError("which run? Type maxmatch report RUN")
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise UsageError("a run is named twice: name each once")
+    for path in paths:
+        if not path.is_dir():
+            raise UsageError(f"{path}: there is no such run folder; type maxmatch report RUN")
+    place = Path(out) if out is not None else (paths[0] if len(paths) == 1 else Path()) / "report.html"
+    if place.is_dir():
+        raise UsageError(f"--out {place} is a folder: give the page a name, for example {place / 'report.html'}")
+    if not place.parent.is_dir():
+        raise UsageError(f"--out {place}: there is no folder {place.parent}; make it, or give another name")
+    runs = [read_run(path) for path in paths]
+    with Console(stderr=True).status("making the report"):  # shown on a terminal alone
+        write_safely(place, render(runs, data, seconds).encode(errors="replace"))  # names of files may be no text
+    return place
+
+
+def report_or_warn(folders: Sequence[Path], out: Path | None = None) -> Path | None:
+    """The same after a training, which a page that can't be made must not spoil: one line of warning then."""
+    try:
+        return write_report(folders, out)
+    except Exception as error:  # whatever it is, the run is done and safe
+        what = " ".join(f"{type(error).__name__}: {error}".split())
+        print(f"maxmatch: warning: no report was made ({what}); the run itself is whole", file=sys.stderr)
+        return None
+
+
+def render(runs: Sequence[RunFolder], data: Images | None = None, seconds: float = SECONDS) -> str:
+    """The page as text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    called = compare.names(runs)
+    with torch.random.fork_rng():  # making a net draws weights; the caller's draws go on as if none had been made
+        found = [measure(run, seconds / len(runs), data, mapped=len(runs) == 1) for run in runs]
+        several = _several(runs, found, called) if len(runs) > 1 else None
+        parts = [run_part(*one) for one in zip(runs, found, called, strict=True)] if len(runs) <= DETAILED else []
+    template = Environment(
+        loader=PackageLoader("maxmatch.report", "."), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    ).get_template("page.html")  # fmt: skip
+    return template.render(
+        title=title(runs[0]) if len(runs) == 1 else _title(runs),
+        several=several,
+        runs=parts,
+        figures=[figures(run, one) for run, one in zip(runs, found, strict=True)],
+        version=__version__,
+        date=time.strftime("%Y-%m-%d"),
+    )
+
+
+def _title(runs: Sequence[RunFolder]) -> str:
+    data = {run.data for run in runs}
+    return f"{len(runs)} runs on {data.pop()}, side by side" if len(data) == 1 else f"{len(runs)} runs side by side"
+
+
+def _several(runs: Sequence[RunFolder], found: Sequence[Measured], called: Sequence[str]) -> dict[str, Any]:
+    kinds = compare.labels(runs)
+    pairs, refused = compare.paired([(name, one.test) for name, one in zip(called, found, strict=True)])
+    folds = compare.over_folds(runs, kinds)
+    best = min((run.error for run in runs if run.error is not None), default=None)
+    rows = [
+        {
+            "name": name,
+            "kind": kind,
+            "data": run.data,
+            "seed": run.recipe.train.seed,
+            "error": percent(run.error),
+            "best": run.error is not None and run.error == best,
+            "robust": percent(run.figure("robust_error")),
+            "ece": f"{one.test.reliability.ece:.1f}" if one.test else "not measured",
+            "cost": duration(run.figure("seconds")),
+            "steps": f"{run.steps:,}" if run.finished else f"{run.steps:,} of {run.recipe.train.steps:,}, unfinished",
+        }
+        for run, one, name, kind in zip(runs, found, called, kinds, strict=True)
+    ]
+    return {
+        "rows": rows,
+        "conclusion": compare.conclusion(runs, called, pairs, folds),
+        "pairs": pairs,
+        "refused": refused,
+        "folds": folds,
+        "curves": curves(list(zip(called, runs, strict=True))[:DRAWN]),
+        "drawn": min(DRAWN, len(runs)),
+        "count": len(runs),
+        "one_each": len(set(kinds)) == len(kinds),
+    }

@@ -1,0 +1,98 @@
+"""The command that makes a run, found from its recipe, and the same command with something changed.
+
+The shortest one that gives the recipe again: what the data set and the method bring along by themselves is left out. It
+is checked by composing it; where no command line can say the recipe, its recipe.json is given as --config.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from maxmatch.errors import UserError
+from maxmatch.report.folder import RunFolder
+from maxmatch.train.recipe import Recipe
+from maxmatch.train.recipes import Values, compose, overlay
+
+FLAGS = {
+    ("method", "name"): "--method", ("method", "k"): "--k", ("method", "over"): "--over",
+    ("method", "strategy"): "--strategy", ("train", "steps"): "--steps", ("train", "seed"): "--seed",
+    ("train", "fold"): "--fold", ("train", "device"): "--device", ("train", "init"): "--init",
+    ("data", "label_file"): "--labels", ("data", "protocol"): "--protocol",
+}  # fmt: skip
+
+
+def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = None, name: str = "") -> str:
+    """What to type for this run, with `changes` by section and field; `name` is added to its folder's."""
+    changes = changes or {}
+    if run.own_data:
+        return _python(run, changes, name)
+    values = open_values(run.recipe)
+    if "name" in changes.get("method", {}):
+        values["method"] = {}  # another method has options of its own
+    out = ["--out", f"{run.path}{'-' if name else ''}{name}"]
+    try:
+        words = _words(overlay(values, changes))
+    except UserError:
+        typed = [word for section, fields in changes.items() for field in fields
+                 for word in _option(section, field, fields[field])]  # fmt: skip
+        words = ["--config", str(run.path / "recipe.json"), *typed]
+    return shlex.join(["maxmatch", "train", *words, *out])
+
+
+def _python(run: RunFolder, changes: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """The same for arrays of one's own, which only Python can hand over."""
+    config, out = str(run.path / "recipe.json"), f"{run.path}{'-' if name else ''}{name}"
+    given = f", given={json.dumps(changes)}" if changes else ""
+    return f"maxmatch.fit(maxmatch.compose(config={json.dumps(config)}{given}), {json.dumps(out)}, data=images)"
+
+
+def _words(wanted: Values) -> list[str]:
+    """The options that compose to the wanted values."""
+    data = wanted["data"]
+    given: Values = {"data": {"name": data["name"]}, "method": {"name": wanted["method"]["name"]}}
+    for section, field in (("data", "path"), ("data", "label_file"), ("data", "protocol"), ("train", "device")):
+        plain = Recipe().to_dict()[section][field]
+        if wanted[section].get(field, plain) != plain:
+            given.setdefault(section, {})[field] = wanted[section][field]
+    base = compose(given=given).to_dict()
+    differing = {
+        section: {field: value for field, value in fields.items() if value != base[section][field]}
+        for section, fields in wanted.items()
+    }
+    typed = overlay(given, differing)
+    made = compose(given=typed).to_dict()
+    if any(made[section][field] != value for section, fields in wanted.items() for field, value in fields.items()):
+        raise UserError("the command would make another recipe")
+    source = str(data["path"]) if data["name"] == "folder" else str(data["name"])
+    if data["labels"] != base["data"]["labels"] or data["name"] != "folder":
+        source += f"@{data['labels']}"
+    said = {("data", "name"), ("data", "path"), ("data", "labels")}
+    words = [source]
+    for section, fields in typed.items():
+        for field, value in fields.items():
+            if (section, field) not in said:
+                words += _option(section, field, value)
+    return words
+
+
+def _option(section: str, field: str, value: Any) -> list[str]:
+    if value is None:
+        raise UserError(f"{section}.{field} can't be typed")
+    if (section, field) == ("method", "k") and isinstance(value, list):
+        uniform = len({share for _, share in value}) == 1
+        value = ",".join(str(k) if uniform else f"{k}:{share}" for k, share in value)
+    flag = FLAGS.get((section, field))
+    if flag:
+        return [flag, str(value)]
+    return ["--set", f"{section}.{field}={value if isinstance(value, str) else json.dumps(value)}"]
+
+
+def open_values(recipe: Recipe) -> Values:
+    """The values of a recipe, with `auto` again where the run had settled it itself."""
+    values = recipe.to_dict()
+    for section, field in (place.split(".") for place in recipe.settled):
+        values[section][field] = "auto"
+    return values

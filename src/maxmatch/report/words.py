@@ -1,0 +1,245 @@
+"""The answer in words: what was found, how sure that is, and what to try next. Every sentence rests on a figure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any, NamedTuple
+
+from maxmatch.methods.base import Consistency
+from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.methods.supervised import Supervised
+from maxmatch.report.folder import RunFolder
+from maxmatch.report.measure import Measured
+from maxmatch.report.repeat import command
+
+NOT_MEASURED = "not measured"
+FEW = 100  # fewer test images say little of calibration, and not much of the error
+
+
+class Fact(NamedTuple):
+    """A figure in large letters: its name, what it is, a line about it; `value` is the number, for programs."""
+
+    name: str
+    text: str
+    note: str
+    key: str
+    value: float | None = None
+
+
+class Advice(NamedTuple):
+    """A thing to try: why, and what to type if there is something to type."""
+
+    why: str
+    type: str | None = None
+
+
+def title(run: RunFolder) -> str:
+    """A run in one line, as a person would call it."""
+    method = run.recipe.method
+    word = "=" if run.fixed_views else "up to"
+    views = f" (K {word} {run.k})" if run.k > 1 else ""
+    name, _, labels = run.data.rpartition("@")
+    return f"{type(method).__name__}{views} on {name}, {run.labelled or labels} labels"
+
+
+def answer(run: RunFolder) -> str:
+    """The first sentence of the page."""
+    shown = f"{run.labelled:,} labelled images" if run.labelled else f"{run.recipe.data.labels} labels"
+    start = f"With {shown}"
+    if run.unlabelled and not isinstance(run.recipe.method, Supervised):
+        start += f" and {run.unlabelled:,} unlabelled ones"
+    so_far = "" if run.finished else f" after {run.steps:,} of {run.recipe.train.steps:,} steps"
+    if run.error is None:
+        return f"{start}, the error is {NOT_MEASURED}{so_far}: {_why_not(run)}"
+    return f"{start}, {percent(run.error)} of the test images are misclassified{so_far}."
+
+
+def facts(run: RunFolder, found: Measured) -> list[Fact]:
+    """Error, robust error, cost, calibration: what is known of each."""
+    made = [_error_fact(run, found)]
+    robust = run.figure("robust_error")
+    views = run.result.get("robust", {}).get("k", run.recipe.evaluate.robust_views)
+    made.append(
+        Fact("Robust error", percent(robust), f"the image or any of {views} strongly changed views of it is wrong",
+             "robust_error", robust)
+    )  # fmt: skip
+    seconds = run.figure("seconds")
+    speed = run.figure("steps_per_second")
+    note = f"{run.steps:,} steps on {run.result.get('device', run.recipe.train.device)}"
+    made.append(Fact("Cost", duration(seconds), f"{note}, {speed:.3g} a second" if speed else note, "seconds", seconds))
+    if found.test is not None:
+        bins = found.test.reliability
+        kept = "more" if bins.overconfidence > 0 else "less"
+        note = f"expected calibration error; it promises {abs(bins.overconfidence):.1f} points {kept} than it keeps"
+        made.append(Fact("Calibration", f"{bins.ece:.1f} points", note, "ece", bins.ece))
+    else:
+        made.append(Fact("Calibration", NOT_MEASURED, "it takes the model and its test images", "ece"))
+    return made
+
+
+def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
+    """What to try next, the most pressing first."""
+    if not run.finished:
+        again = f"maxmatch train --resume --out {shlex.quote(str(run.path))}"
+        left = f"{run.steps:,} of {run.recipe.train.steps:,} steps are done"
+        return [Advice(f"The run is not finished: {left}. Go on with it.", again)]
+    made = [*_measurable(run, found), *_unused_pool(run), *_pseudo_labels(run), *_robust(run), *_longer(run)]
+    made += [*_worst_class(found), *_honesty(found)]
+    made = made[: most - 1]
+    if found.pool is not None and not run.own_data:
+        k = f" --k {run.views}" if run.views != run.recipe.evaluate.robust_views else ""
+        out = f"maxmatch predict --unlabeled {shlex.quote(str(run.path))}{k} --out next.csv"
+        why = (
+            "More labels nearly always help. The images below that the model is least sure of come first in this list."
+        )
+        made.append(Advice(why, out))
+    return made
+
+
+def percent(value: float | None, digits: int = 2) -> str:
+    return NOT_MEASURED if value is None else f"{value:.{digits}f}\N{NO-BREAK SPACE}%"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as a person says them.
+
+    >>> duration(28.4), duration(200), duration(9000)
+    ('28 s', '3.3 min', '2.5 h')
+    """
+    if seconds is None:
+        return "not known"
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _error_fact(run: RunFolder, found: Measured) -> Fact:
+    if run.error is None:
+        return Fact("Error", NOT_MEASURED, _why_not(run), "error")
+    note = "of the test images" if run.finished else "of the test images, so far"
+    if run.finished and found.test is not None:
+        total = found.test.total
+        wrong = run.error / 100
+        sure = 100 * (wrong * (1 - wrong) / total) ** 0.5
+        note = f"{round(wrong * total):,} of {total:,} test images, standard error ± {sure:.2f}"
+    return Fact("Error", percent(run.error), note, "error", run.error)
+
+
+def _why_not(run: RunFolder) -> str:
+    if not run.result and not run.curve("error", "evaluate"):
+        return "no evaluation has been made yet."
+    return "there is no test set."
+
+
+def _measurable(run: RunFolder, found: Measured) -> list[Advice]:
+    if run.error is not None and found.test is not None and found.test.total < FEW:
+        total, wrong = found.test.total, run.error / 100
+        sure = 100 * (wrong * (1 - wrong) / total) ** 0.5
+        return [Advice(f"There are only {total} test images: the error is known to ± {sure:.0f} points. Test on more.")]
+    if run.error is not None:
+        return []
+    if run.recipe.data.name == "folder":
+        why = (
+            "Nobody knows how good this is. Put pictures of known class into test/CLASS/ of the folder, or label five "
+            "of each class."
+        )
+    else:
+        why = "Nobody knows how good this is: give it a test set."
+    return [Advice(why)]
+
+
+def _unused_pool(run: RunFolder) -> list[Advice]:
+    if not isinstance(run.recipe.method, Supervised) or not run.unlabelled:
+        return []
+    why = f"{run.unlabelled:,} images without a label were not used. Let them teach too."
+    return [Advice(why, command(run, {"method": {"name": "maxmatch"}}, "maxmatch"))]
+
+
+def _pseudo_labels(run: RunFolder) -> list[Advice]:
+    used, right = run.figure("mask_rate"), run.figure("pseudo_label_accuracy")
+    if used is None:
+        return []
+    threshold = getattr(run.recipe.method, "threshold", None)
+    if used < 0.5 and isinstance(threshold, float) and threshold > 0.5:
+        lower = round(threshold - 0.1, 2)
+        why = (
+            f"Only {100 * used:.0f} % of the unlabelled images were confident enough to teach. Lower the threshold, or "
+            "train longer."
+        )
+        return [Advice(why, command(run, {"method": {"threshold": lower}}, f"threshold-{lower}"))]
+    if right is not None and right < 0.85:
+        why = f"Of the pseudo-labels that taught, {100 * (1 - right):.0f} % were wrong: it learns its own mistakes. "
+        policy = run.recipe.augment.policy
+        if policy != "gentle":
+            return [Advice(why + "Try gentler views.", command(run, {"augment": {"policy": "gentle"}}, "gentle"))]
+        return [Advice(why + "A few more labels help most.")]
+    return []
+
+
+def _robust(run: RunFolder) -> list[Advice]:
+    robust, error, method = run.figure("robust_error"), run.error, run.recipe.method
+    if robust is None or error is None or robust < 1.5 * error or robust - error < 3:
+        return []
+    if not isinstance(method, Consistency) or not run.trains_on_strong:
+        return []
+    why = f"Strongly changed views raise the error from {error:.1f} to {robust:.1f} %: train against a worse case."
+    if type(method) is FixMatch:
+        return [Advice(why, command(run, {"method": {"name": "maxmatch"}}, "maxmatch"))]
+    if method.over.name != "worst":
+        return [Advice(why, command(run, {"method": {"over": "worst", "k": max(3, run.k)}}, "worst"))]
+    more = run.k + 2
+    return [Advice(why, command(run, {"method": {"k": more}}, f"k{more}"))] if more <= 9 else []
+
+
+def _longer(run: RunFolder) -> list[Advice]:
+    errors = run.curve("error", "evaluate")
+    if len(errors) < 5:
+        return []
+    before = next(error for step, error in reversed(errors) if step <= 0.8 * errors[-1][0] or step == errors[0][0])
+    now = errors[-1][1]
+    if before - now < 0.5 or now > 0.9 * before:
+        return []
+    why = (
+        f"In the last fifth of the run the error fell from {before:.1f} to {now:.1f} %. Twice the steps may lower it "
+        "further."
+    )
+    steps = 2 * run.recipe.train.steps
+    return [Advice(why, command(run, {"train": {"steps": steps}}, f"{steps}-steps"))]
+
+
+def _worst_class(found: Measured) -> list[Advice]:
+    if found.test is None:
+        return []
+    matrix = found.test.confusion
+    total, wrong = matrix.sum(1), matrix.sum(1) - matrix.diagonal()
+    share = wrong / total.clamp(min=1)
+    worst = int(share.argmax())
+    average = float(wrong.sum() / total.sum())
+    if int(wrong[worst]) < 3 or float(share[worst]) < 2 * average:
+        return []
+    others = matrix[worst].clone()
+    others[worst] = 0
+    name, other = found.classes[worst], found.classes[int(others.argmax())]
+    why = (
+        f"“{name}” is the hardest class: {int(wrong[worst])} of {int(total[worst])} are wrong, most often taken for "
+        f"“{other}” ({int(others.max())}). Label more of both."
+    )
+    return [Advice(why)]
+
+
+def _honesty(found: Measured) -> list[Advice]:
+    if found.test is None or found.test.total < FEW or (bins := found.test.reliability).ece < 5:
+        return []
+    word = "too sure" if bins.overconfidence > 0 else "too modest"
+    why = f"It is {word} of itself (ECE {bins.ece:.1f} points): do not read its confidence as a probability."
+    return [Advice(why)]
+
+
+def figures(run: RunFolder, found: Measured) -> dict[str, Any]:
+    """The figures of a run for programs, as the page shows them."""
+    names = ("robust_error", "seconds", "mask_rate", "pseudo_label_accuracy", "unlabeled_loss", "unlabeled_loss_min")
+    made: dict[str, Any] = {"run": run.path.name, "finished": run.finished, "steps": run.steps, "error": run.error}
+    made |= {name: run.figure(name) for name in names}
+    made["ece"] = found.test.reliability.ece if found.test else None
+    made["confusion"] = found.test.confusion.tolist() if found.test else None
+    return made

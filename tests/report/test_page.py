@@ -1,0 +1,289 @@
+"""The page itself: what it says agrees with the run, and no run, however broken or bare, is without one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import maxmatch
+from maxmatch.cli import run as type_in
+from maxmatch.data import store
+from maxmatch.errors import UsageError
+from maxmatch.report import page as page_module
+from maxmatch.report.page import write_report
+
+SMALL = ["--set", "train.batch=8", "--set", "train.ratio=2", "--steps", "6", "--set", "train.threads=1"]
+
+
+class Read(HTMLParser):
+    """The words of a page, its marked figures, and whether its tags close."""
+
+    VOID = frozenset({"meta", "link", "img", "br", "rect", "path", "line", "circle"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.words, self.figures, self.open, self.alts, self._data = [], {}, [], [], ""
+        self.feed(text)
+        self.json = json.loads(self._data)
+        self.text = " ".join(" ".join(self.words).replace("\N{NO-BREAK SPACE}", " ").split())
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        if "data-figure" in values:
+            self.figures.setdefault(values["data-figure"], []).append(values["data-value"])
+        if tag == "img":
+            self.alts.append(values.get("alt"))
+        if tag not in self.VOID:
+            self.open.append((tag, values.get("id")))
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self.open.pop()[0] == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] == ("script", "figures"):
+            self._data += data
+        elif self.open and self.open[-1][0] not in ("style", "title"):
+            self.words.append(data)
+
+
+def read(path) -> Read:
+    found = Read(path.read_text())
+    assert found.open == []
+    return found
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A MaxMatch run and a supervised one of a few steps on digits."""
+    folder = tmp_path_factory.mktemp("runs")
+    train = {"steps": 30, "batch": 16, "ratio": 2, "threads": 1, "evaluate_every": 6, "log_every": 5}
+    for name in ("maxmatch", "supervised"):
+        recipe = maxmatch.compose("digits", name, given={"train": train})
+        maxmatch.fit(recipe, folder / name, quiet=True)
+    return folder
+
+
+@pytest.fixture
+def copy(runs, tmp_path):
+    """A run folder to spoil."""
+    return shutil.copytree(runs / "maxmatch", tmp_path / "copy")
+
+
+def test_figures_are_those_of_the_run_and_of_scikit_learn(runs):
+    from sklearn.metrics import confusion_matrix
+
+    path = write_report([runs / "maxmatch"])
+    assert path == runs / "maxmatch" / "report.html"
+    found, result = read(path), json.loads((runs / "maxmatch" / "result.json").read_text())
+    assert float(found.figures["error"][0]) == result["error"]["last"]
+    assert float(found.figures["robust_error"][0]) == result["robust_error"]
+    assert float(found.figures["seconds"][0]) == result["seconds"]
+    digits = maxmatch.load_images("digits")
+    chances = maxmatch.load(runs / "maxmatch").predict_proba(digits.test_x)
+    (figures,) = found.json
+    assert figures["confusion"] == confusion_matrix(digits.test_y, chances.argmax(1)).tolist()
+    sure, right = chances.max(1), chances.argmax(1) == digits.test_y.numpy()
+    places = np.ceil(sure * 15).astype(int)
+    ece = sum(abs((sure - right)[places == place].sum()) for place in range(1, 16)) / len(sure)
+    assert float(found.figures["ece"][0]) == figures["ece"] == pytest.approx(100 * ece)
+    assert figures["mask_rate"] == result["mask_rate"]
+    wrong = int((~right).sum())
+    assert f"{wrong} of 602 test images" in found.text
+    for word in ("Learning curves", "U-min", "Mask rate", "Pseudo-label accuracy", "Confusion matrix", "Error by class",
+                 "The least consistent images", "The most consistent images", "Which operations fool it most",
+                 "The images whose label would help most", "A map of what it sees", "maxmatch train digits@20"):  # fmt: skip
+        assert word in found.text, word
+    assert all(found.alts)
+    assert path.stat().st_size < 5e6
+    assert not re.search(r"https?://|@import|<script(?! type=\"application/json\")|src=\"(?!data:)", path.read_text())
+
+
+def test_several_runs_are_paired_on_the_same_images(runs, tmp_path):
+    out = write_report([runs / "supervised", runs / "maxmatch"], tmp_path / "both.html")
+    found = read(out)
+    digits = maxmatch.load_images("digits")
+    right = [
+        maxmatch.load(runs / name).predict(digits.test_x).astype(int) == digits.test_y.numpy()
+        for name in ("supervised", "maxmatch")
+    ]
+    apart = 100 * (right[0].astype(float) - right[1])
+    assert (
+        f"{apart.mean():+.2f} ± {apart.std() / 602**0.5:.2f} {int((right[0] & ~right[1]).sum())} {int((right[1] & ~right[0]).sum())} 602"
+        in found.text
+    )
+    assert "supervised: Supervised on digits, 20 labels" in found.text
+    assert len(found.figures["error"]) == 2
+
+
+def test_a_supervised_run_has_no_unlabelled_term_and_is_told_of_its_pool(runs):
+    found = read(write_report([runs / "supervised"]))
+    assert "Mask rate" not in found.text
+    assert "1,175 images without a label were not used" in found.text
+    assert "This method does not train on such views" in found.text
+
+
+def test_an_unfinished_run_says_so(copy):
+    (copy / "result.json").unlink()
+    (copy / "model.safetensors").unlink()
+    lines = (copy / "metrics.jsonl").read_text().splitlines()
+    (copy / "metrics.jsonl").write_text("\n".join(lines[: len(lines) // 2]) + '\n{"step": 1')  # and torn
+    found = read(write_report([copy]))
+    assert "This run is not finished" in found.text
+    assert f"maxmatch train --resume --out {copy}" in found.text
+    assert "are left out, because the model or its data can't be opened" in found.text
+    assert found.figures["robust_error"] == [""]
+    assert found.json[0]["finished"] is False
+    (copy / "metrics.jsonl").unlink()
+    assert "no evaluation has been made yet" in read(write_report([copy])).text
+
+
+def test_a_run_whose_data_have_gone_tells_what_its_folder_can(copy, monkeypatch, tmp_path):
+    """Nothing is downloaded for a report."""
+    recipe = json.loads((copy / "recipe.json").read_text())
+    recipe["data"]["name"] = "cifar10"
+    (copy / "recipe.json").write_text(json.dumps(recipe))
+    monkeypatch.setenv("MAXMATCH_DATA", str(tmp_path / "empty"))
+    assert not store.kept_at("cifar10").exists()
+    found = read(write_report([copy]))
+    assert "cifar10 is not here; type maxmatch data fetch cifar10" in found.text
+    assert float(found.figures["error"][0]) == json.loads((copy / "result.json").read_text())["error"]["last"]
+    assert "Learning curves" in found.text
+    assert "Confusion matrix, calibration, errors by class" in found.text
+    assert not (tmp_path / "empty").exists()
+
+
+def test_pictures_without_a_test_set_and_names_that_are_html(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    photos = tmp_path / "photos"
+    for name, count in (("labeled/<b>cat & 'dog'", 3), ("labeled/bird", 3), ("unlabeled", 30)):
+        (photos / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = rng.integers(0, 256, (24 + number, 50, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(photos / name / f"<i>{number}.png")
+    Image.fromarray(pixels).save(photos / "unlabeled" / os.fsdecode(b"\xff.png"))  # a name that is no text
+    typed = [
+        "train",
+        str(photos),
+        *SMALL,
+        "--set",
+        "data.side=16",
+        "--set",
+        "data.canvas=24",
+        "--out",
+        str(tmp_path / "a"),
+    ]
+    assert type_in(typed) == 0
+    assert f"report: {tmp_path / 'a' / 'report.html'}" in capsys.readouterr().err
+    found = read(tmp_path / "a" / "report.html")
+    assert "the error is not measured: there is no test set." in found.text
+    assert found.figures["error"] == [""]
+    assert found.json[0]["error"] is None
+    assert "unlabeled/<i>" in found.text
+    assert "<b>cat & 'dog'" in found.text
+    assert f"maxmatch train {photos}" in found.text
+
+
+def test_own_arrays_need_their_data_and_say_so(tmp_path):
+    digits = maxmatch.load_images("digits")
+    data = maxmatch.from_arrays(digits.x[:200], digits.y[:200], digits.test_x[:50], digits.test_y[:50])
+    given = {"train": {"steps": 4, "batch": 8, "ratio": 2, "threads": 1}, "data": {"labels": 20}}
+    recipe = maxmatch.compose("digits", "mixmatch", given=given)
+    maxmatch.fit(recipe, tmp_path / "a", data, quiet=True)
+    assert "was trained on data of your own" in read(write_report([tmp_path / "a"])).text
+    found = read(write_report([tmp_path / "a"], data=data))
+    assert "all 50 test images" in found.text
+    assert (
+        f'maxmatch.fit(maxmatch.compose(config="{tmp_path}/a/recipe.json"), "{tmp_path}/a", data=images)' in found.text
+    )
+    assert "maxmatch train" not in found.text
+    assert "This method does not train on such views" in found.text
+
+
+def test_a_pool_of_one_image_and_a_test_of_two_will_do(tmp_path):
+    digits = maxmatch.load_images("digits")
+    data = maxmatch.from_arrays(digits.x[:31], [*digits.y[:30].tolist(), -1], digits.test_x[:2], digits.test_y[:2])
+    given = {"train": {"steps": 2, "batch": 4, "ratio": 1, "threads": 1}, "data": {"labels": "all"}}
+    maxmatch.fit(maxmatch.compose("digits", "maxmatch", given=given), tmp_path / "a", data, quiet=True)
+    found = read(write_report([tmp_path / "a"], data=data))
+    assert "the image without a label" in found.text
+    assert "A map of what it sees" not in found.text
+
+
+def test_a_report_changes_nothing_of_a_run_and_none_is_made_unasked(tmp_path, capsys):
+    from safetensors.torch import load_file
+
+    for name, flag in (("with", "--report"), ("without", "--no-report")):
+        before = torch.get_rng_state()
+        assert type_in(["train", "digits@20", *SMALL, flag, "--out", str(tmp_path / name)]) == 0
+        assert torch.equal(before, torch.get_rng_state())
+    kept = {name: {p.name for p in (tmp_path / name).iterdir()} for name in ("with", "without")}
+    assert kept["with"] - kept["without"] == {"report.html"}
+    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("with", "without")]
+    assert all(torch.equal(weights[0][key], weights[1][key]) for key in weights[0])
+    results = [json.loads((tmp_path / name / "result.json").read_text()) for name in ("with", "without")]
+    for result in results:
+        for key in ("seconds", "seconds_total", "steps_per_second"):
+            result.pop(key)
+    assert results[0] == results[1]
+
+
+def test_a_run_that_is_replaced_takes_its_report_along(tmp_path, capsys):
+    typed = ["train", "digits@20", *SMALL, "--out", str(tmp_path / "a")]
+    assert type_in(typed) == 0
+    assert (tmp_path / "a" / "report.html").exists()
+    assert type_in([*typed, "--force", "--no-report"]) == 0
+    assert not (tmp_path / "a" / "report.html").exists()
+
+
+def test_a_report_that_fails_is_one_line_and_the_run_is_whole(tmp_path, capsys, monkeypatch):
+    def fails(*_, **__):
+        raise ZeroDivisionError("two\nlines")
+
+    monkeypatch.setattr(page_module, "render", fails)
+    assert type_in(["train", "digits@20", *SMALL, "--out", str(tmp_path / "a")]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["steps"] == 6
+    assert "warning: no report was made (ZeroDivisionError: two lines); the run itself is whole\n" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "a" / "report.html").exists()
+
+
+def test_a_slow_model_is_asked_of_fewer_images_and_the_page_says_how_many(copy, monkeypatch):
+    from maxmatch.report import measure
+
+    monkeypatch.setattr(measure, "_seconds_an_image", lambda finished: 0.04)
+    found = read(write_report([copy], seconds=10))
+    assert "100 of the 602 test images, drawn at random" in found.text
+    assert "32 of the 1,175 images without a label, drawn at random" in found.text
+
+
+def test_wrong_words_are_one_line(runs, tmp_path):
+    for folders, out, message in (
+        ([tmp_path / "none"], None, "there is no such run folder"),
+        ([tmp_path], None, "holds no run"),
+        ([runs / "maxmatch", runs / "maxmatch"], None, "named twice"),
+        ([runs / "maxmatch"], tmp_path, "give the page a name"),
+        ([runs / "maxmatch"], tmp_path / "no" / "r.html", "make it, or give another name"),
+        ([], None, "which run"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            write_report(folders, out)
+
+
+def test_the_template_lies_in_the_package_and_git_keeps_it():
+    """The wheel holds every file below src/maxmatch that git does not ignore."""
+    root = Path(page_module.__file__).parent
+    assert {"page.html", "style.css"} <= {path.name for path in root.iterdir()}
+    ignored = root.parents[2] / ".gitignore"
+    if ignored.exists():
+        assert not re.search(r"^(\*\.(html|css)|report|/?src)", ignored.read_text(), re.MULTILINE)

@@ -1,0 +1,123 @@
+"""The answer, the facts and the advice: each sentence rests on a figure, and is left out without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from maxmatch.report.folder import RunFolder
+from maxmatch.report.measure import Answers, Measured
+from maxmatch.report.words import advice, answer, facts, title
+from maxmatch.train.recipes import compose
+
+GOOD = {"error": {"last": 5.0, "median20": 5.0, "best": 5.0}, "steps": 800, "seconds": 30.0, "steps_per_second": 26.7,
+        "robust_error": 6.0, "mask_rate": 0.9, "pseudo_label_accuracy": 0.97, "device": "cpu", "robust": {"k": 3}}  # fmt: skip
+
+
+def run_of(name: str = "maxmatch", metrics=(), given=None, **changes) -> RunFolder:
+    recipe = compose("digits", name, given=given)
+    return RunFolder(Path("runs/a"), recipe, {**GOOD, **changes}, list(metrics), 20, 1175)
+
+
+def whys(run: RunFolder, found: Measured | None = None) -> str:
+    return " | ".join(f"{one.why} [{one.type or ''}]" for one in advice(run, found or Measured()))
+
+
+def spaced(text: str) -> str:
+    return text.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_a_run_where_all_is_well_gets_no_advice():
+    assert advice(run_of(), Measured()) == []
+    assert spaced(answer(run_of())) == (
+        "With 20 labelled images and 1,175 unlabelled ones, 5.00 % of the test images are misclassified."
+    )
+    assert title(run_of()) == "MaxMatch (K = 3) on digits, 20 labels"
+    assert title(run_of(given={"method": {"k": "1,2"}})) == "MaxMatch (K up to 2) on digits, 20 labels"
+
+
+def test_facts_are_those_of_the_result():
+    shown = {fact.key: fact for fact in facts(run_of(), Measured())}
+    assert (shown["error"].value, spaced(shown["error"].text)) == (5.0, "5.00 %")
+    assert (shown["robust_error"].value, shown["seconds"].text) == (6.0, "30 s")
+    assert shown["ece"].text == "not measured"
+
+
+def test_an_error_that_was_not_measured_is_never_a_number():
+    none = {"last": None, "median20": None, "best": None}
+    run = run_of(error=none, robust_error=None)
+    assert "the error is not measured: there is no test set." in answer(run)
+    assert [fact.text for fact in facts(run, Measured())[:2]] == ["not measured", "not measured"]
+    assert "Nobody knows how good this is" in whys(run)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence", "command"),
+    [
+        ({"robust_error": 20.0}, "raise the error from 5.0 to 20.0 %", "--k 5 --out runs/a-k5"),
+        ({"mask_rate": 0.3}, "Only 30 % of the unlabelled images", "--set method.threshold=0.85 --out"),
+        ({"pseudo_label_accuracy": 0.7}, "30 % were wrong", ""),
+        ({"name": "supervised", "mask_rate": None}, "1,175 images without a label were not used", "--method maxmatch"),
+        ({"name": "uda", "robust_error": 20.0}, "train against a worse case", "--over worst"),
+        (
+            {"name": "fixmatch", "robust_error": 20.0},
+            "train against a worse case",
+            "--method maxmatch --out runs/a-maxmatch",
+        ),
+    ],
+)
+def test_what_stands_out_is_said_with_what_to_type(changes, sentence, command):
+    told = whys(run_of(**changes))
+    assert sentence in told
+    assert command in told
+    assert told.count("|") == 0  # and nothing else
+
+
+def test_an_error_that_falls_asks_for_more_steps():
+    falling = [{"kind": "evaluate", "step": 80 * i, "error": 55.0 - 5 * i} for i in range(1, 11)]
+    assert "fell from 15.0 to 5.0 %" in whys(run_of(metrics=falling))
+    assert "--steps 1600" in whys(run_of(metrics=falling))
+    level = [{"kind": "evaluate", "step": 80 * i, "error": 5.0} for i in range(1, 11)]
+    assert whys(run_of(metrics=level)) == ""
+
+
+def test_the_hardest_class_and_false_confidence_are_named():
+    label = torch.tensor(([0] * 10 + [1] * 10 + [2] * 10) * 4)
+    guess = torch.tensor(([0] * 10 + [1] * 10 + [2] * 4 + [1] * 6) * 4)
+    found = Measured(test=Answers(np.arange(120), label, torch.nn.functional.one_hot(guess, 3).double(), 120))
+
+    class Named:
+        class classifier:
+            classes = ("ant", "bee", "cow")
+
+    found.finished = Named()
+    told = whys(run_of(), found)
+    assert "“cow” is the hardest class: 24 of 40 are wrong, most often taken for “bee” (24)" in told
+    assert "It is too sure of itself (ECE 20.0 points)" in told
+    found.test = found.test._replace(total=16)
+    told = whys(run_of(), found)
+    assert "only 16 test images: the error is known to ± 5 points" in told  # 100 sqrt(.05 * .95 / 16)
+    assert "too sure" not in told
+
+
+def test_methods_without_strong_views_are_not_told_to_have_worse_ones():
+    assert whys(run_of("mixmatch", robust_error=20.0)) == ""
+    assert whys(run_of("vat", robust_error=20.0)) == ""
+    assert title(run_of("vat")) == "VAT on digits, 20 labels"
+    assert (run_of("vat").views, run_of("fixmatch").views, run_of(given={"method": {"k": 7}}).views) == (3, 3, 7)
+
+
+def test_an_unfinished_run_is_to_be_gone_on_with():
+    metrics = [{"kind": "train", "step": 300, "mask_rate": 0.4}, {"kind": "evaluate", "step": 300, "error": 12.0}]
+    run = RunFolder(Path("runs/my run"), compose("digits"), {}, metrics, 20, 1175)
+    assert spaced(answer(run)).endswith("12.00 % of the test images are misclassified after 300 of 800 steps.")
+    (only,) = advice(run, Measured())
+    assert only.type == "maxmatch train --resume --out 'runs/my run'"
+    longer = run_of(given={"train": {"steps": 1600}})  # finished at 800, then asked for more
+    assert "after 800 of 1,600 steps" in answer(longer)
+    assert "Go on with it" in whys(longer)
+    begun = RunFolder(Path("a"), compose("digits"), {}, [], None, None)
+    assert "not measured after 0 of 800 steps: no evaluation has been made yet." in answer(begun)
