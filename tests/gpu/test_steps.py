@@ -20,10 +20,13 @@ from maxmatch.train.step import EXACT
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")]
 
 
-def recipe(mode: str, method: str = "maxmatch", steps: int = 50, precision: str = "float64", **options):
+def recipe(
+    mode: str, method: str = "maxmatch", steps: int = 50, precision: str = "float64", optimizer: str = "sgd", **options
+):
     train = {
         "steps": steps, "step": mode, "device": "cuda", "batch": 16, "ratio": 4, "precision": precision,
         "checkpoint_every": 25, "log_every": 5, "evaluate_every": 25, "lr": 0.02,
+        "optimizer": optimizer,
     }  # fmt: skip
     options = {"threshold": 0.3, **options} if method in ("maxmatch", "uda") else options
     given = {"train": train, "net": {"name": "wrn-10-1"}, "method": options}
@@ -46,7 +49,9 @@ def no_tf32(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
 
 
-@pytest.mark.parametrize("options", [{}, {"k": "1,2,3"}, {"over": "mean"}, {"strategy": "joint"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"k": "1,2,3"}, {"over": "mean"}, {"strategy": "joint"}, {"optimizer": "muon"}], ids=str
+)
 def test_captured_compiled_and_eager_steps_agree_over_50_steps(tmp_path, options):
     found = {}
     for mode in ("eager", "compiled", "captured"):

@@ -83,8 +83,9 @@ def test_full_is_the_papers_recipe():
 
 def test_short_is_shorter_and_ends_at_zero():
     (fix, best) = plan(find("fig-losses"), "short", Path("paper")).runs
-    assert best.recipe.train.steps == 12_000 == DEFAULT_STEPS["short"]
+    assert best.recipe.train.steps == 4_000 == DEFAULT_STEPS["short"]
     assert (best.recipe.train.schedule, best.recipe.train.ema_decay) == ("cosine", "auto")
+    assert best.recipe.train.optimizer == "muon"
     assert (best.recipe.data.name, best.recipe.net.name, best.recipe.method.k) == ("cifar10", "wrn-28-2", 3)
     assert fix.recipe.augment == best.recipe.augment
     assert plan(find("fig-losses"), "short", Path("paper"), steps=500).runs[0].recipe.train.evaluate_every == 25
@@ -115,18 +116,18 @@ def test_a_published_number_beside_ours_shows_steps_and_n(hand_made):
     made = hand_made("fig-k", lambda method, labels, fold: float(method[-1]) + labels / 1000)
     page = made[".md"]
     ours = table_row(page, "250", "K = 1")
-    assert ours[2:5] == ["1.25", "1", "12,000"]  # one fold: no deviation, least of all one of 0
+    assert ours[2:5] == ["1.25", "1", "4,000"]  # one fold: no deviation, least of all one of 0
     assert ours[7:] == ["5.07 ± 0.65", "5", "1,048,576", "FixMatch (Sohn et al., 2020), Table 2"]
     assert table_row(page, "250", "K = 3")[7] == "no number printed"
     assert table_row(page, "K = 3 is best at 250 labels")[1:] == [
         "**not held**", "K = 3 - K = 1: +2.00 (n = 1: one pair of runs); K = 3 - K = 5: -2.00 (n = 1: one pair of runs); "
         "K = 3 - K = 7: -4.00 (n = 1: one pair of runs)",
     ]  # fmt: skip
-    assert table_row(page, "steps of each run")[1:] == ["12,000", "1,048,576"]
+    assert table_row(page, "steps of each run")[1:] == ["4,000", "1,048,576"]
     assert table_row(page, "n, folds")[1:] == ["1", "5"]
     assert "1.1 % of the paper's 1,048,576" in page
     assert "SMOKE" not in page + made[".svg"]
-    assert "12,000 steps" in made[".svg"]
+    assert "4,000 steps" in made[".svg"]
     assert "n = 1 fold" in made[".svg"]
 
 

@@ -1,4 +1,4 @@
-"""How much a run may cost: `smoke` tests the code, `short` is for one GPU, `full` is the paper's."""
+"""How much a run may cost: `smoke` tests the code, `short` is for one GPU and as `fast-1min`, `full` is the paper's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from maxmatch.paper.published import FOLDS, STEPS
 
 Budget = Literal["smoke", "short", "full"]
 BUDGETS: tuple[Budget, ...] = ("smoke", "short", "full")
-DEFAULT_STEPS: dict[Budget, int] = {"smoke": 10, "short": 12_000, "full": STEPS}
+DEFAULT_STEPS: dict[Budget, int] = {"smoke": 10, "short": 4_000, "full": STEPS}
 SMOKE_DATA = "digits"
 _SMOKE_LABELS = {40: 20, 400: 20, 250: 40, 2500: 40}  # few, some; all else is many
 _SMOKE_MANY = 100
@@ -50,7 +50,7 @@ def settings(budget: Budget, steps: int, method: str) -> dict[str, dict[str, Any
     horizon = {"ema_decay": "auto"}  # 5 % of the steps: an average over 1,000 would still hold the initial weights
     net: dict[str, Any] = {"batchnorm_momentum": "auto"}
     if budget == "short":
-        train = {"steps": steps, "schedule": "cosine", "checkpoint_every": max(1, steps // 8)}
+        train = {"steps": steps, "optimizer": "muon", "schedule": "cosine", "checkpoint_every": max(1, steps // 8)}
         return {"train": train | often | horizon, "net": net}
     tiny: dict[str, Any] = {"steps": steps, "batch": 8, "ratio": 2, "log_every": 1}
     tiny |= {"checkpoint_every": steps, "evaluate_every": steps}
@@ -65,7 +65,7 @@ def differences(budget: Budget, folds: int, steps: int, of_paper: int = FOLDS) -
         return f"the paper's {STEPS:,} steps; n = {folds} fold{'s'[: folds != 1]} (the paper: {of_paper})"
     share = 100 * steps / STEPS
     told = f"{steps:,} steps, {share:.2g} % of the paper's {STEPS:,}; n = {folds} fold{'s'[: folds != 1]}"
-    ends = "cosine to 0 instead of the paper's 7/16 of a period, averages over 5 % of the steps"
+    ends = "Muon instead of SGD, cosine to 0 instead of 7/16 of a period, averages over 5 % of the steps"
     if budget == "smoke":
         ends = "a tiny net, 8 + 16 images a step, threshold 0.2 for FixMatch and MaxMatch"
     return f"{told} (the paper: {of_paper}); {ends}"
