@@ -202,6 +202,19 @@ def test_what_was_not_trained_on_is_refused(digits):
     assert not hasattr(on_rows, "n_features_in_")
 
 
+def test_another_range_at_prediction_is_said(digits):
+    rows, _, y, _ = digits
+    fitted = tiny().fit(rows / 16, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.predict(rows[:9] / 16)
+        fitted.predict(rows[:1] / 20)
+    with pytest.warns(UserWarning, match="from 0 to 255, the data of the fit 0 to 1: give it in the same range"):
+        fitted.predict(np.full((9, 64), 255.0) * (np.arange(64) > 5))
+    with pytest.warns(UserWarning, match="the data of the fit 0 to 1"):
+        fitted.predict(rows[:9] / 16 / 100)
+
+
 def test_it_warns_where_scikit_learn_would(digits):
     _, pictures, y, truth = digits
     with pytest.warns(UserWarning, match="y contains no unlabeled samples") as found:

@@ -6,6 +6,7 @@ A fit learns one `Pictures`, which says of what shape and range its data were; p
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,8 +52,17 @@ class Pictures:
         if values.dtype == np.uint8 and (self.low, self.high) == (0, 255):
             return values
         span = self.high - self.low
+        self._warn_of_another_range(values, span)
         scaled = (np.asarray(values, np.float64) - self.low) * (255 / span if span > 0 else 0.0)
         return np.rint(scaled).clip(0, 255).astype(np.uint8)
+
+    def _warn_of_another_range(self, values: np.ndarray, span: float) -> None:
+        """0..1 in one place and 0..255 in another is a mistake that nothing else would show."""
+        low, high = float(values.min()), float(values.max())
+        far = np.mean((values < self.low - span / 2) | (values > self.high + span / 2)) > 0.5
+        if span > 0 and (far or 0 < high - low < span / 50):
+            told = f"X has values from {low:g} to {high:g}, the data of the fit {self.low:g} to {self.high:g}"
+            warnings.warn(f"{told}: give it in the same range", UserWarning, stacklevel=4)
 
     def _grid(self, rows: np.ndarray) -> Tensor:
         """Rows (N, F) as pictures; where the grid has more places than a row, the last ones are 0."""
