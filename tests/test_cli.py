@@ -325,6 +325,7 @@ MISTAKES = [
     (["predict", "nowhere"], 2, "or maxmatch predict --unlabeled RUN"),
     (["predict", "nowhere", "."], 2, "no such run folder"),
     (["predict", "nowhere", ".", "--format", "xml"], 2, "choose from csv, jsonl"),
+    (["predict", "nowhere", ".", "--out", "x.xlsx"], 2, "type a file that ends in .csv or .jsonl"),
     (["predict", "nowhere", ".", "--k", "3"], 2, "it is for --unlabeled"),
     (["predict", "nowhere", ".", "--workers", "0"], 2, "'--workers'"),
     (["predict", "--unlabeled", "nowhere"], 2, "holds no run"),

@@ -15,7 +15,8 @@ from typing import Any
 from maxmatch.errors import UsageError, unknown
 from maxmatch.files import writing_safely
 
-FORMATS = {"csv": (".csv",), "jsonl": (".jsonl", ".ndjson")}
+FORMATS = {"csv": (".csv", ".txt", ""), "jsonl": (".jsonl", ".ndjson")}
+OTHERS = (".json", ".xlsx", ".xls", ".ods", ".parquet", ".tsv", ".feather")  # whose readers would not read CSV
 
 Row = dict[str, Any]
 Write = Callable[[Iterable[Row]], None]
@@ -26,10 +27,12 @@ class ReaderGone(Exception):
 
 
 def choose_format(asked: str | None, out: Path | None) -> str:
-    """The format asked for, else that of the file's ending, else CSV."""
+    """The format asked for, else that of the file's ending, else CSV; never CSV under another format's name."""
     if asked is not None and asked not in FORMATS:
         raise UsageError(unknown("format", asked, FORMATS))
     ending = out.suffix.lower() if out else ""
+    if asked is None and ending in OTHERS:
+        raise UsageError(f"--out {out}: CSV and JSON lines are written; type a file that ends in .csv or .jsonl")
     return asked or next((name for name, endings in FORMATS.items() if ending in endings), "csv")
 
 
