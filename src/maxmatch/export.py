@@ -105,8 +105,7 @@ class Whole(nn.Module):
         self.net, self.preprocessing = net, preprocessing
 
     def forward(self, images: Tensor) -> Tensor:
-        scale, shift = self.preprocessing.affine
-        return torch.softmax(self.net(self.fitted(images) * scale + shift), -1)
+        return torch.softmax(self.net(self.preprocessing(self.fitted(images))), -1)
 
     def fitted(self, images: Tensor) -> Tensor:
         """Levels 0..255 as floats (N, C, h, w) in the net's size: what data.folder.fit_picture makes."""

@@ -8,11 +8,17 @@ import json
 import pytest
 import torch
 from torch import nn
+from torchvision.transforms.functional import normalize
 
 import maxmatch
 from maxmatch.errors import UsageError, UserError
 from maxmatch.nets import features, make_net, num_features
 from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.foreign import pixel_values
+from maxmatch.nets.model_file import read_info
+from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.train.fit import fit
+from maxmatch.train.resume import resumed_recipe
 
 TIMM = [("timm:test_resnet", 3, (32, 32)), ("test_efficientnet", 1, (8, 8)), ("timm:test_vit", 1, (32, 48))]
 
@@ -178,3 +184,30 @@ def test_the_momentum_of_batch_norm_is_the_setting(name):
     net = make_net(name, classes=3, channels=3, momentum=0.5)
     found = {m.momentum for m in net.modules() if isinstance(m, torch.nn.BatchNorm2d)}
     assert found == {0.5}
+
+
+def test_pixels_are_those_that_published_weights_were_trained_with():
+    assert pixel_values("resnet50", pretrained=False) == (0.5, 0.5)
+    mean, std = pixel_values("resnet50", pretrained=True)
+    images = torch.randint(0, 256, (2, 3, 4, 5), dtype=torch.uint8)
+    theirs = normalize(images / 255, list(mean), list(std))
+    made = Preprocessing(3, 4, 5, mean, std)
+    torch.testing.assert_close(made(images), theirs, atol=1e-6, rtol=1e-5)
+    assert made(images.double().float()).shape == images.shape
+    timm = pytest.importorskip("timm")
+    published = timm.get_pretrained_cfg("resnet18")
+    assert pixel_values("timm:resnet18", pretrained=True) == (published.mean, published.std)
+    assert pixel_values("timm:resnet18", pretrained=True, channels=1)[0] == pytest.approx(0.449, abs=1e-3)
+
+
+def test_a_run_keeps_its_pixels_through_files_resume_and_init(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr("maxmatch.train.fit.pixel_values", lambda *net: ((0.3,), (0.2,)))
+    recipe = tiny("maxmatch", train={"steps": 4})
+    fit(recipe, tmp_path / "a", quiet=True)
+    monkeypatch.undo()
+    assert read_info(tmp_path / "a" / "model.safetensors").preprocessing.mean == (0.3,)
+    longer = resumed_recipe(tmp_path / "a", {"train": {"steps": 6}})
+    fit(longer, tmp_path / "a", resume=True, quiet=True)
+    assert read_info(tmp_path / "a" / "model.safetensors").preprocessing.std == (0.2,)
+    fit(tiny("maxmatch", train={"steps": 2, "init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
+    assert read_info(tmp_path / "b" / "model.safetensors").preprocessing.mean == (0.3,)

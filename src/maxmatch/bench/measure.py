@@ -26,6 +26,7 @@ from maxmatch.data.split import make_split
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.device import best_precision
+from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.draws import Row
 from maxmatch.train.fit import torch_settings
 from maxmatch.train.loop import Training
@@ -101,7 +102,8 @@ class Trial:
         setting, (_, k, strategy) = self.setting, self.variant
         torch.manual_seed(SEED)
         split = make_split(self.images.y, _labels(setting), SEED)
-        training = self.training = Training(self.recipe, Path(), self.images, split, self.device, quiet=True)
+        pixels = Preprocessing(*self.images.shape)
+        training = self.training = Training(self.recipe, Path(), self.images, split, self.device, pixels, quiet=True)
         steps = iter(range(2**62))
 
         def step() -> None:

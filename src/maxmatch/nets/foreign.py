@@ -18,9 +18,11 @@ from maxmatch.errors import UsageError, UserError
 RESNETS = ("resnet18", "resnet34", "resnet50")
 TIMM = "timm:"
 PLAIN = "plain-conv"
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its pixels, as everybody takes them
 OURS = f"type wrn-DEPTH-WIDTH, for example wrn-28-2 or wrn-10-1, or {', '.join((PLAIN, *RESNETS))}"
 
 Size = tuple[int, int]
+Values = float | tuple[float, ...]  # for all channels, or one for each
 
 
 def make_foreign(name: str, classes: int, channels: int, size: Size | None, dropout: float, pretrained: bool) -> Any:
@@ -34,6 +36,19 @@ def make_foreign(name: str, classes: int, channels: int, size: Size | None, drop
     if size is not None:
         _try(name, net, classes, channels, size)
     return net
+
+
+def pixel_values(name: str, pretrained: bool, channels: int = 3) -> tuple[Values, Values]:
+    """Mean and deviation of the pixels that a net expects: those its published weights were trained with, else 1/2."""
+    if not pretrained:
+        return 0.5, 0.5
+    mean, std = IMAGENET
+    if name not in RESNETS:
+        import timm
+
+        published = timm.get_pretrained_cfg(name.removeprefix(TIMM))
+        mean, std = (mean, std) if published is None else (tuple(published.mean), tuple(published.std))
+    return (mean, std) if channels == len(mean) else (sum(mean) / len(mean), sum(std) / len(std))
 
 
 def _torchvision(name: str, classes: int, channels: int, dropout: float, pretrained: bool) -> nn.Module:

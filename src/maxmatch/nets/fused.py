@@ -69,7 +69,7 @@ class Fused:
         parts = torch.split(self._packed, [shape.numel() for shape in shapes])
         pairs = zip(parts[::2], parts[1::2], shapes[::2], shapes[1::2], strict=True)
         self.packed = {c: (f.view(sf), b.view(sb)) for c, (f, b, sf, sb) in zip(self.convolutions, pairs, strict=True)}
-        self.pixels = [torch.full((1,), value, device=device) for value in preprocessing.affine]
+        self.pixels = [torch.full((1,), value, device=device) for value in preprocessing.affine[0]]
         self.refresh()
 
     @torch.no_grad()

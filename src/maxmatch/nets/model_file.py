@@ -50,16 +50,7 @@ def save_model(path: Path, net: nn.Module, info: ModelInfo, beside: Mapping[str,
 def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
     """Rebuild the net of a weight file, in eval mode on the CPU."""
     tensors, metadata = read_tensors(path)
-    version = json.loads(metadata.get("format_version", "0"))
-    if version != FORMAT_VERSION:
-        raise UserError(
-            f"{path} has format {version}, this version reads {FORMAT_VERSION}: train it again with maxmatch train"
-        )
-    info = ModelInfo(
-        tuple(json.loads(metadata["classes"])),
-        Preprocessing(**json.loads(metadata["preprocessing"])),
-        json.loads(metadata["net"]),
-    )
+    info = _info(path, metadata)
     channels, *size = info.preprocessing.shape
     net = make_net(classes=len(info.classes), channels=channels, size=(size[0], size[1]), **info.net)
     dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
@@ -71,6 +62,24 @@ def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
         ) from None
     set_mode(net, "eval")
     return net, info
+
+
+def read_info(path: Path) -> ModelInfo:
+    """What a weight file says of itself."""
+    return _info(path, read_tensors(path)[1])
+
+
+def _info(path: Path, metadata: Mapping[str, str]) -> ModelInfo:
+    version = json.loads(metadata.get("format_version", "0"))
+    if version != FORMAT_VERSION:
+        raise UserError(
+            f"{path} has format {version}, this version reads {FORMAT_VERSION}: train it again with maxmatch train"
+        )
+    return ModelInfo(
+        tuple(json.loads(metadata["classes"])),
+        Preprocessing(**json.loads(metadata["preprocessing"])),
+        json.loads(metadata["net"]),
+    )
 
 
 def plain_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -35,7 +35,9 @@ from maxmatch.data.split import (
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, find_device
-from maxmatch.nets.model_file import load_model, save_model
+from maxmatch.nets.foreign import pixel_values
+from maxmatch.nets.model_file import load_model, read_info, save_model
+from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
@@ -90,7 +92,7 @@ def begin(
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
     images = load_data(recipe, _teller(quiet)) if data is None else data
     split = draw_split(recipe, images)
-    training = _build(recipe, folder, images, split, quiet)
+    training = _build(recipe, folder, images, split, _start_of(recipe), quiet)
     _claim(folder, force)
     write_safely(folder / "recipe.json", recipe.to_json().encode())
     split.save(folder / "split.json", images.sha256(), images.left_out)
@@ -109,13 +111,12 @@ def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool 
     images = load_data(recipe, _teller(quiet), left_out) if data is None else data
     digest = images.sha256()
     split = load_split(folder / "split.json", digest) if begun else draw_split(recipe, images)
-    training = _build(recipe, folder, images, split, quiet)
+    start = folder / "initial.safetensors"
+    training = _build(recipe, folder, images, split, start if start.exists() else _start_of(recipe), quiet)
     if not begun:
         split.save(folder / "split.json", digest, images.left_out)
-    if (folder / "initial.safetensors").exists():
-        _take_weights(training, folder / "initial.safetensors")
-    else:
-        save_model(folder / "initial.safetensors", training.step.net, training.info)
+    if not start.exists():
+        save_model(start, training.step.net, training.info)
     training.restore()
     write_safely(folder / "recipe.json", recipe.to_json().encode())
     return training
@@ -139,13 +140,24 @@ def draw_split(recipe: Recipe, images: Images) -> Split:
     return make_split(images.y, labels, fold, shares_follow(data.name, data.protocol), data.exclude_labelled)
 
 
-def _build(recipe: Recipe, folder: Path, images: Images, split: Split, quiet: bool) -> Training:
+def _start_of(recipe: Recipe) -> Path | None:
+    """The weight file that a run starts from, if it is another run's."""
+    return Path(recipe.train.init) / "model.safetensors" if recipe.train.init is not None else None
+
+
+def _build(recipe: Recipe, folder: Path, images: Images, split: Split, start: Path | None, quiet: bool) -> Training:
+    """All parts of a run; weights, and with them how pixels become numbers, are those of `start` if there is one."""
     assert isinstance(recipe.train.threads, int)
     torch.set_num_threads(recipe.train.threads)
     torch.manual_seed(recipe.train.seed)
-    training = Training(recipe, folder, images, split, find_device(recipe.train.device), quiet)
-    if recipe.train.init is not None:
-        _take_weights(training, Path(recipe.train.init) / "model.safetensors")
+    mean, std = pixel_values(recipe.net.name, recipe.net.pretrained, images.shape[0])
+    preprocessing = Preprocessing(*images.shape, mean, std)
+    if start is not None:
+        theirs = read_info(start).preprocessing
+        preprocessing = replace(preprocessing, mean=theirs.mean, std=theirs.std)
+    training = Training(recipe, folder, images, split, find_device(recipe.train.device), preprocessing, quiet)
+    if start is not None:
+        _take_weights(training, start)
     return training
 
 

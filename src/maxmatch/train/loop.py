@@ -42,11 +42,18 @@ class Training:
     """One run: its parts, and the loop over its steps."""
 
     def __init__(
-        self, recipe: Recipe, folder: Path, images: Images, split: Split, device: torch.device, quiet: bool = False
+        self,
+        recipe: Recipe,
+        folder: Path,
+        images: Images,
+        split: Split,
+        device: torch.device,
+        preprocessing: Preprocessing,
+        quiet: bool = False,
     ) -> None:
         self.recipe, self.folder, self.images, self.split, self.device = recipe, folder, images, split, device
         settings = recipe.train
-        self.preprocessing = Preprocessing(*images.shape)
+        self.preprocessing = preprocessing
         net_values: dict[str, Any] = {
             "name": recipe.net.name,
             "dropout": recipe.net.dropout,
