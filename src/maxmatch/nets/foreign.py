@@ -42,6 +42,8 @@ def pixel_values(name: str, pretrained: bool, channels: int = 3) -> tuple[Values
     """Mean and deviation of the pixels that a net expects: those its published weights were trained with, else 1/2."""
     if not pretrained:
         return 0.5, 0.5
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     mean, std = IMAGENET
     if name not in RESNETS:
         import timm
