@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from maxmatch.errors import UsageError
 from maxmatch.nets import make_net
+from maxmatch.train.fit import fit
 from maxmatch.train.optimizers import Optimizer, Stack, orthogonal, orthogonal_weights
 from maxmatch.train.recipe import TrainSettings
 
@@ -115,3 +117,9 @@ def test_gradients_are_let_go():
     net, optimizer, _ = trained("muon", steps=1)
     optimizer.zero_grad()
     assert all(p.grad is None for p in net.parameters())
+
+
+def test_a_net_that_muon_is_not_for_is_refused_before_anything_is_written(tiny, tmp_path):
+    with pytest.raises(UsageError, match="train.optimizer = muon: it is for convolutions with BatchNorm"):
+        fit(tiny("maxmatch", net={"name": "plain-conv"}, train={"optimizer": "muon"}), tmp_path / "a", quiet=True)
+    assert not (tmp_path / "a" / "recipe.json").exists()

@@ -12,6 +12,7 @@ from itertools import groupby
 import torch
 from torch import Tensor, nn
 
+from maxmatch.errors import UsageError
 from maxmatch.train.recipe import TrainSettings
 
 # Each round takes a singular value s to a s + b s^3 + c s^5; five of these (Jordan et al.) end between .7 and 1.2.
@@ -136,7 +137,12 @@ class Stack:
 
 def orthogonal_weights(net: nn.Module) -> list[Tensor]:
     """The weights that Muon takes: those of convolutions without groups, but not of the one that sees the images."""
-    return [m.weight for m in net.modules() if isinstance(m, nn.Conv2d) and m.in_channels > 4 and m.groups == 1]
+    found = [m.weight for m in net.modules() if isinstance(m, nn.Conv2d) and m.in_channels > 4 and m.groups == 1]
+    if not found or not any("Norm" in type(m).__name__ for m in net.modules()):
+        raise UsageError(
+            "train.optimizer = muon: it is for convolutions with BatchNorm, which this net lacks; type sgd"
+        )
+    return found
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

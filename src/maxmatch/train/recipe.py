@@ -94,7 +94,7 @@ class TrainSettings:
     lr: float = 0.03
     momentum: float = 0.9
     nesterov: bool = True
-    weight_decay: float = 5e-4  # on convolution and linear weights, never on biases or BatchNorm
+    weight_decay: float = 5e-4  # on convolution and linear weights that are not Muon's, never on biases or BatchNorm
     schedule: Schedule = "cosine-7/16"
     warmup: int = 0
     ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
