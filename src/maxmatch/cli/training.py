@@ -28,6 +28,7 @@ from maxmatch.cli.options import (
     given,
 )  # fmt: skip
 from maxmatch.errors import UsageError
+from maxmatch.methods import PRETRAINING
 
 
 @app.command()
@@ -73,7 +74,7 @@ def train(
     A folder has labeled/CLASS/ and unlabeled/ in it, or class folders, or a CSV file beside it (--labels); test/CLASS/
     may stand beside them.
     """
-    started = _process_start()
+    started = process_start()
     typed = given(
         data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, seed=seed, fold=fold, device=device,
         init=init, protocol=protocol, labels=str(labels.absolute()) if labels else None, strict=strict,
@@ -94,19 +95,21 @@ def train(
                 f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}",
                 file=sys.stderr,
             )
-            _print_result(out, finished)
+            print_result(out, finished)
             return
-        _print_result(out, fit(recipe, out, resume=True, log=log or (), started=started))
+        print_result(out, fit(recipe, out, resume=True, log=log or (), started=started))
         return
     if data is None and config is None:
         raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
     recipe = compose(config=config, given=typed)
+    if not recipe.method.needs.labelled:
+        raise UsageError(f"--method {method_name(recipe.method)} learns no classes: type maxmatch pretrain DATA")
     if out is None:
         name = method_name(recipe.method).replace(":", "-")
         out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
     if recipe.data.name == "folder":
         print(describe(recipe), file=sys.stderr)
-    _print_result(out, fit(recipe, out, force=force, log=log or (), started=started))
+    print_result(out, fit(recipe, out, force=force, log=log or (), started=started))
 
 
 @app.command()
@@ -147,17 +150,21 @@ def settings(
     print(compose(config=config, given=given(data, None, method=method)).to_toml(), end="")
 
 
-def _print_result(out: Path, result: dict[str, Any]) -> None:
+def print_result(out: Path, result: dict[str, Any]) -> None:
     """The result as one JSON line on standard output, and what to type next on standard error."""
     print(json.dumps(result))
+    run = shlex.quote(str(out))
+    if result["method"] in PRETRAINING:
+        told = f"contrastive loss {result['contrastive_loss']:.4g}; {result['seconds']:.0f} s"
+        print(f"{told}. Next: maxmatch train DATA --init {run}", file=sys.stderr)
+        return
     error = result["error"]["last"]
     told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
-    run = shlex.quote(str(out))
     after = f"maxmatch evaluate {run}" if error is not None else f"maxmatch predict {run} DIR"
     print(f"{told}; {result['seconds']:.0f} s. Next: {after}", file=sys.stderr)
 
 
-def _process_start() -> float:
+def process_start() -> float:
     """When this process began, as time.time() counts; now, where the system does not say."""
     try:
         with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:

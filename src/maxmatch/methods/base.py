@@ -77,6 +77,8 @@ class Run(Protocol):
     progress: Tensor  # () from 0 to 1, on the device: a Python number would be frozen into a captured graph
     step: Tensor  # ()
     state: nn.Module | None  # the method's own buffers and heads
+    rank: int  # which process this is,
+    ranks: int  # of how many
 
     def net(self, *groups: Tensor) -> Sequence[Tensor]:
         """Logits of each group from one pass over all of them: gradient, running statistics updated."""
@@ -151,6 +153,7 @@ class Needs(NamedTuple):
     x_strong: bool = False
     variants: Literal["strong", "weak"] = "strong"  # by which policy the K of `strong` are made
     mix: float | None = None  # alpha of the Beta(alpha, alpha) that mixing weights come from
+    labelled: bool = True  # False: no image is labelled, the pool is all there is
 
     def choices(self) -> tuple[tuple[int, float], ...]:
         """Every K that a step may draw, with its probability."""
@@ -177,6 +180,11 @@ class Method(ABC):
 
     def state(self, classes: int, images: int, features: int = 0) -> nn.Module | None:
         """The method's own buffers and heads, for a pool of `images` and the `features` that the net's head sees."""
+        return None
+
+    @property
+    def projection(self) -> int | None:
+        """How many numbers the net gives for an image through an MLP, for a pretraining; None: logits of classes."""
         return None
 
     @property

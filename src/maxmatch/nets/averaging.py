@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from maxmatch.nets.batchnorm import set_mode
 
@@ -27,7 +27,7 @@ class Average:
         self.net = copy.deepcopy(net).requires_grad_(False)
         set_mode(self.net, "eval")
         averaged = [(p.data, q.data) for p, q in zip(self.net.parameters(), net.parameters(), strict=True)]
-        copied = []
+        copied: list[tuple[Tensor, Tensor]] = []
         for ours, theirs in zip(self.net.buffers(), net.buffers(), strict=True):
             (averaged if statistics and ours.is_floating_point() else copied).append((ours, theirs))
         self._averaged, self._followed = [a for a, _ in averaged], [b for _, b in averaged]

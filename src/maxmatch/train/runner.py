@@ -46,6 +46,7 @@ class Runner:
         parameter = next(net.parameters())
         self.state = state
         self.progress, self.step = progress, step
+        self.rank, self.ranks = 0, 1
         self._net, self._average, self._preprocessing = net, average.net, preprocessing
         self._eman = average.statistics
         self._dtype = parameter.dtype
