@@ -42,10 +42,11 @@ def gaussian_blur(images: Tensor, sigma: Tensor, largest: float) -> Tensor:
 
 def _box_radius(sigma: Tensor) -> Tensor:
     """The radius of the boxes, whole pixels and a share of the next: Gwosdek et al. 2011, equations 7, 11 and 14."""
-    variance = real(sigma).square() / BOXES
-    whole = ((torch.sqrt(12 * variance + 1) - 1) / 2).floor()
+    variance = sigma.to(torch.float32).square() / BOXES  # in float32, as PIL has it
+    length = torch.sqrt(12 * real(variance) + 1).to(torch.float32)
+    whole = ((length - 1) / 2).floor()
     share = (2 * whole + 1) * (whole * (whole + 1) - 3 * variance) / (6 * (variance - (whole + 1).square()))
-    return (whole + share).to(torch.float32)
+    return whole + share
 
 
 def _box_blur(images: Tensor, radius: Tensor, reach: int, axis: int) -> Tensor:

@@ -41,6 +41,9 @@ def pretrain(
     if resume and (out is None or force):
         raise UsageError("--resume goes with --out RUN, and without --force: maxmatch pretrain --resume --out runs/p")
     typed = given(data, sets, steps=steps, seed=seed, device=device, init=init, strict=strict)
+    name = typed.get("method", {}).get("name")
+    if name is not None and name not in PRETRAINING:
+        raise UsageError(f"method.name = {name}: it learns from labels; type maxmatch train DATA --method {name}")
     if "labels" in typed.get("data", {}):
         name = typed["data"].get("path") or typed["data"].get("name", "DATA")
         raise UsageError(
