@@ -339,6 +339,7 @@ MISTAKES = [
     (["pretrain", "digits", "--config", "paper"], 2, "recipe paper is not for moco"),
     (["pretrain", "digits", "--set", "augment.scale=[0.9,0.1]"], 2, "the smaller first"),
     (["pretrain", "./photos"], 2, "no such folder"),
+    (["benchmark", "digits@20", "--methods", "moco"], 2, "it learns no classes; type maxmatch pretrain"),
     (["pretrain", "--resume"], 2, "--resume goes with --out"),
     (["pretrain", "digits", "--init", "nowhere"], 2, "give the folder of a run"),
 ]  # fmt: skip

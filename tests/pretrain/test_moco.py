@@ -280,3 +280,8 @@ def test_the_command_its_progress_and_the_training_after_it(tmp_path, capsys):
     assert code == 2
     assert "this run has plain-conv" in err
     assert not Path("x").exists()
+    code, _, err = call(
+        capsys, "pretrain", "digits", *SMALL, "--init", out, "--set", "method.dimension=9", "--out", "x"
+    )
+    assert code == 2
+    assert "a projection to 64 numbers, 1 channels; this run has wrn-10-1, a projection to 9 numbers" in err

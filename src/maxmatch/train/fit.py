@@ -37,7 +37,7 @@ from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets import head_prefix
 from maxmatch.nets.device import best_device, find_device
-from maxmatch.nets.model_file import load_model, save_model
+from maxmatch.nets.model_file import ModelInfo, load_model, save_model
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
@@ -197,16 +197,19 @@ def _take_weights(training: Training, path: Path) -> None:
             other = next(((a, b) for a, b in zip(theirs.classes, ours.classes, strict=True) if a != b), None)
             if other is not None:
                 raise UsageError(f"{path}: its class '{other[0]}' is '{other[1]}' in this run; they must be the same")
-        raise UsageError(
-            f"{path}: {theirs.net['name']}, {len(theirs.classes)} classes, {theirs.preprocessing.channels} channels; "
-            f"this run has {ours.net['name']}, {len(ours.classes)} classes, {ours.preprocessing.channels} channels"
-        )
+        raise UsageError(f"{path}: {_told(theirs)}; this run has {_told(ours)}")
     weights = net.state_dict()
     for target in (training.step.net, training.step.average.net):
         if encoder:
             mine = {n: t for n, t in target.state_dict().items() if n.startswith(head_prefix(target))}
             weights = {n: t for n, t in net.state_dict().items() if not n.startswith(head_prefix(net))} | mine
         target.load_state_dict(weights)
+
+
+def _told(info: ModelInfo) -> str:
+    """A net in words: its name, what it tells apart, and what it takes."""
+    head = f"{len(info.classes)} classes" if info.classes else f"a projection to {info.net.get('projection')} numbers"
+    return f"{info.net['name']}, {head}, {info.preprocessing.channels} channels"
 
 
 @contextmanager
