@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 
 import maxmatch
 from maxmatch.cli import run as command
-from maxmatch.errors import UsageError
+from maxmatch.errors import Interrupted, UsageError
 from maxmatch.methods import make_method, method_values
 from maxmatch.nets import features, make_net, num_features
 from maxmatch.nets.batchnorm import set_mode
@@ -142,6 +144,19 @@ def test_a_run_that_died_goes_on_as_if_it_had_not(tmp_path, monkeypatch, at):
     lines = [(tmp_path / folder / "metrics.jsonl").read_text() for folder in ("whole", "cut")]
     assert lines[0] == lines[1]
     assert json.loads(lines[0].splitlines()[0])["contrastive_loss"] > 0
+
+
+def test_a_signal_says_how_to_go_on(tmp_path, monkeypatch):
+    advance = Step.__call__
+
+    def signalled(self, t):
+        advance(self, t)
+        if t == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Step, "__call__", signalled)
+    with pytest.raises(Interrupted, match="stopped after step 4 of 9, .* type maxmatch pretrain --resume --out"):
+        fit(recipe_of(), tmp_path, quiet=True)
 
 
 @pytest.fixture(scope="module")

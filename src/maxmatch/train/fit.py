@@ -249,7 +249,7 @@ def _room_to_compile() -> Iterator[None]:
 @contextmanager
 def one_line_errors(recipe: Recipe, folder: Path) -> Iterator[None]:
     """A full disk, an unwritable folder or too little memory is the user's to mend: say it in one line."""
-    again = f"then type maxmatch train --resume --out {shlex.quote(str(folder))}"
+    again = f"then type {recipe.command} --resume --out {shlex.quote(str(folder))}"
     try:
         yield
     except OSError as error:

@@ -149,7 +149,7 @@ class Training:
             if caught:
                 raise Interrupted(
                     f"stopped after step {at} of {settings.steps}, nothing is lost: "
-                    f"type maxmatch train --resume --out {shlex.quote(str(self.folder))}",
+                    f"type {self.recipe.command} --resume --out {shlex.quote(str(self.folder))}",
                     caught[0],
                 )
 

@@ -135,6 +135,11 @@ class Recipe:
     def __post_init__(self) -> None:
         _check(self)
 
+    @property
+    def command(self) -> str:
+        """What a run by this recipe is begun and gone on with."""
+        return "maxmatch train" if self.method.needs.labelled else "maxmatch pretrain"
+
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Recipe:
         """Read plain values; unknown sections and fields are refused by name."""
