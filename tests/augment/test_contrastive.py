@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from augment.pil_oracle import pictures
 from PIL import Image, ImageFilter
+from pil_oracle import pictures
 from torchvision.transforms import functional
 
 from maxmatch.augment import CONTRASTIVE, ResizedCrop, Views, strong_policy
