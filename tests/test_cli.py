@@ -338,6 +338,20 @@ MISTAKES = [
     (["train", "digits@20", "--set", "net.name=plain-conv", "--set", "net.dropout=0.1"], 2, "plain-conv has no dropout"),
     (["export", "nowhere", "model.h5"], 2, "ends in .onnx or .pt2"),
     (["export", "nowhere", "model.onnx", "--format", "h5"], 2, "choose from onnx, torch"),
+    (["train", "digits@20", "--set", "method.teacher=emen"], 2, "choose from own, eman"),
+    (["train", "digits@20", "--method", "vat", "--set", "method.teacher=eman"], 2, "teacher = eman: the target is"),
+    (["train", "digits@20", "--method", "moco"], 2, "type maxmatch pretrain DATA"),
+    (["pretrain"], 2, "type maxmatch pretrain digits"),
+    (["pretrain", "digits@40"], 2, "looks at no labels; type maxmatch pretrain digits"),
+    (["pretrain", "digit"], 2, "did you mean 'digits'"),
+    (["pretrain", "digits", "--set", "method.name=fixmatch"], 2, "it learns from labels; type maxmatch train"),
+    (["pretrain", "digits", "--set", "method.queu=5"], 2, "did you mean 'method.queue'"),
+    (["pretrain", "digits", "--config", "paper"], 2, "recipe paper is not for moco"),
+    (["pretrain", "digits", "--set", "augment.scale=[0.9,0.1]"], 2, "the smaller first"),
+    (["pretrain", "./photos"], 2, "no such folder"),
+    (["benchmark", "digits@20", "--methods", "moco"], 2, "it learns no classes; type maxmatch pretrain"),
+    (["pretrain", "--resume"], 2, "--resume goes with --out"),
+    (["pretrain", "digits", "--init", "nowhere"], 2, "give the folder of a run"),
 ]  # fmt: skip
 
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from maxmatch.augment import PRESETS
-from maxmatch.augment.ops import CODE, apply, autocontrast, histogram, luminance
+from maxmatch.augment.kernels import luminance
+from maxmatch.augment.ops import CODE, apply, autocontrast, histogram
 from maxmatch.augment.ops import RANDAUGMENT as OPS
 from maxmatch.train.step import EXACT
 

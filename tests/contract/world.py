@@ -34,15 +34,15 @@ class PlainNet(nn.Module):
         return self.head(self.forward_features(x))
 
 
-def make_world(kind: str = "plain", seed: int = 0) -> tuple[nn.Module, Runner]:
-    """A net with confident and doubtful predictions, and a run around it."""
+def make_world(kind: str = "plain", seed: int = 0, eman: bool = False) -> tuple[nn.Module, Runner]:
+    """A net with confident and doubtful predictions, and a run around it; with `eman` its average is one."""
     torch.manual_seed(seed)
     net = PlainNet() if kind == "plain" else make_net("wrn-10-1", CLASSES, 1)
     net.double()
     with torch.no_grad():
         net.head.weight.mul_(8 if kind == "plain" else 3)
     set_mode(net, "train")
-    return net, Runner(net, Average(net, 0.9), Preprocessing(1, 8, 8), None, torch.tensor(0.5), torch.tensor(50))
+    return net, Runner(net, Average(net, 0.9, eman), Preprocessing(1, 8, 8), None, torch.tensor(0.5), torch.tensor(50))
 
 
 def make_batch(seed: int = 0, k: int = K) -> Batch:

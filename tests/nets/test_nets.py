@@ -141,6 +141,30 @@ def test_the_average_follows_like_torch_s_averaged_model():
         assert torch.equal(a, b)
 
 
+def test_with_statistics_the_average_is_torch_s_with_buffers():
+    """EMAN: running means and variances follow by the decay; a count of batches, a whole number, is copied."""
+    torch.manual_seed(0)
+    net = nn.Sequential(make_net("wrn-10-1", 4, 1), nn.BatchNorm1d(4)).double()
+    ours = Average(net, 0.9, statistics=True)
+    oracle = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)
+    oracle.n_averaged.fill_(1)
+    for _ in range(5):
+        with torch.no_grad():
+            for p in net.parameters():
+                p.add_(torch.randn_like(p))
+        net(torch.randn(8, 1, 8, 8, dtype=torch.float64))  # moves the running statistics
+        ours.update()
+        oracle.update_parameters(net)
+    expected = dict(oracle.module.named_buffers()) | dict(oracle.module.named_parameters())
+    averaged = [*ours.net.named_parameters(), *ours.net.named_buffers()]
+    for name, found in averaged:
+        if found.is_floating_point():
+            torch.testing.assert_close(found, expected[name], msg=name)
+            if "running" in name:
+                assert not torch.allclose(found, dict(net.named_buffers())[name]), name
+    assert ours.net[1].num_batches_tracked == net[1].num_batches_tracked == 5
+
+
 def test_a_decay_of_zero_is_a_copy():
     net = make_net("wrn-10-1", 10, 1)
     average = Average(net, 0.0)

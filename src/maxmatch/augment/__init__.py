@@ -1,5 +1,6 @@
 """Weak and strong augmentation of whole batches on uint8 tensors: flip-and-shift, RandAugment, CTAugment, cutout."""
 
+from maxmatch.augment.contrastive import CONTRASTIVE, Contrastive, Photometry
 from maxmatch.augment.crop import Boxes, ResizedCrop
 from maxmatch.augment.ctaugment import CTA_PRESETS, CTAugment, Drawn, proximity
 from maxmatch.augment.ops import OPS
@@ -8,15 +9,18 @@ from maxmatch.augment.presets import PRESETS, randaugment, strong_policy
 from maxmatch.augment.views import Strong, Views
 
 __all__ = [
+    "CONTRASTIVE",
     "CTA_PRESETS",
     "OPS",
     "PRESETS",
     "Boxes",
     "CTAugment",
+    "Contrastive",
     "Cutout",
     "Draw",
     "Drawn",
     "Magnitude",
+    "Photometry",
     "Placement",
     "RandAugment",
     "ResizedCrop",

@@ -32,7 +32,9 @@ class Boxes(NamedTuple):
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """A random part of a picture as a square of `side` pixels. Uniforms: flip, area, shape, rows, columns.
+    """A random part of a picture as a square of `side` pixels, or, where that is None, of the size of the slots.
+
+    Uniforms: flip, area, shape, rows, columns.
 
     >>> crop = ResizedCrop(side=4, scale=(1.0, 1.0), shape=1.0, flip=False)
     >>> picture = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
@@ -41,7 +43,7 @@ class ResizedCrop:
     [0, 1, 2, 3]
     """
 
-    side: int
+    side: int | None
     scale: tuple[float, float] = (0.35, 1.0)  # the part's area, as a share of the picture's
     shape: float = 4 / 3  # width to height, from 1 / shape to shape
     flip: bool = True
@@ -73,9 +75,9 @@ class ResizedCrop:
 
     def apply(self, images: Tensor, boxes: Boxes) -> Tensor:
         """The boxes of slots (B, C, H, W) as (B, C, side, side)."""
-        columns = _resized(images, boxes.left, boxes.width, self.side, boxes.flip)
+        columns = _resized(images, boxes.left, boxes.width, self.side or images.shape[3], boxes.flip)
         upright = torch.zeros_like(boxes.flip)
-        rows = _resized(columns.transpose(2, 3), boxes.top, boxes.height, self.side, upright)
+        rows = _resized(columns.transpose(2, 3), boxes.top, boxes.height, self.side or images.shape[2], upright)
         return rows.transpose(2, 3).contiguous()
 
 

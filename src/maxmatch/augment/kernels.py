@@ -82,6 +82,12 @@ def luminance(images: Tensor) -> Tensor:
     return (red * 19595 + green * 38470 + blue * 7471 + 32768) >> 16
 
 
+def mean_grey(images: Tensor) -> Tensor:
+    """The mean of each image's grey version, (B,) int64, rounded as PIL does."""
+    grey = luminance(images).flatten(1)
+    return (2 * grey.sum(1) + grey.shape[1]) // (2 * grey.shape[1])
+
+
 def histogram(images: Tensor) -> Tensor:
     """Count the pixels of each value: (B, C, 256) int32 of images (B, C, H, W), exact on every device."""
     pixels = images.flatten(2).long()

@@ -20,7 +20,7 @@ from maxmatch.augment.kernels import (
     blend_grey,
     blend_smooth,
     histogram,
-    luminance,
+    mean_grey,
     real,
     table,
     to_bytes,
@@ -152,9 +152,7 @@ def brightness(images: Tensor, magnitude: Tensor) -> Tensor:
 
 def contrast(images: Tensor, magnitude: Tensor) -> Tensor:
     """Tables (B, 1, 256) of a blend with the mean grey: magnitude (B,) 0 is flat, 1 the image itself."""
-    grey = luminance(images).flatten(1)
-    mean = (2 * grey.sum(1) + grey.shape[1]) // (2 * grey.shape[1])
-    return blend(mean.view(-1, 1, 1, 1), levels(images), magnitude).squeeze(1)
+    return blend(mean_grey(images).view(-1, 1, 1, 1), levels(images), magnitude).squeeze(1)
 
 
 def invert(images: Tensor, magnitude: Tensor) -> Tensor:

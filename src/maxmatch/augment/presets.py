@@ -1,4 +1,4 @@
-"""Strong policies by name: CTAugment's two, and RandAugment's, which differ in ranges, probability, fill and cutout.
+"""Strong policies by name: RandAugment's, which differ in ranges, probability, fill and cutout, CTAugment's, MoCo's.
 
 l = level / 10; `fixmatch` is Google's code, `fixmatch-paper` the paper's own ranges, `usb` TorchSSL's and
 USB's, `imagenet` the sixteen operations of EMAN and of the MaxMatch authors. `gentle` is ours, for digits and
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from maxmatch.augment.contrastive import CONTRASTIVE, Contrastive
 from maxmatch.augment.ctaugment import CTA_PRESETS, CTAugment
 from maxmatch.augment.ops import RANDAUGMENT
 from maxmatch.augment.policy import Cutout, Magnitude, RandAugment
@@ -28,19 +29,20 @@ def strong_policy(
     levels: Sequence[int] | None = None,
     ops: Sequence[str] | None = None,
     cutout: int | None = None,
-) -> RandAugment | CTAugment:
-    """A preset of either kind with some fields replaced; CTAugment, which learns its magnitudes, has `cutout` alone.
+) -> RandAugment | CTAugment | Contrastive:
+    """A preset of any kind with some fields replaced; CTAugment, which learns its magnitudes, has `cutout` alone.
 
     >>> strong_policy("cta", cutout=0).uniforms
     10
     """
-    if preset in CTA_PRESETS:
-        for field, value in {"n": n, "p": p, "levels": levels, "ops": ops}.items():
+    if preset in (*CTA_PRESETS, *CONTRASTIVE):
+        fixed = {"n": n, "p": p, "levels": levels, "ops": ops} | ({"cutout": cutout} if preset in CONTRASTIVE else {})
+        for field, value in fixed.items():
             if value is not None:
                 raise UsageError(f"{field} = {value}: policy {preset} has its own; leave {field} out")
-        return CTAugment(preset, cutout=cutout)
+        return CONTRASTIVE[preset] if preset in CONTRASTIVE else CTAugment(preset, cutout=cutout)
     if preset not in PRESETS:
-        raise UsageError(unknown("policy", preset, (*PRESETS, *CTA_PRESETS)))
+        raise UsageError(unknown("policy", preset, (*PRESETS, *CTA_PRESETS, *CONTRASTIVE)))
     return randaugment(preset, n=n, p=p, levels=levels, ops=ops, cutout=cutout)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from maxmatch.errors import UsageError
-from maxmatch.methods import METHODS, canonical, method_class
+from maxmatch.methods import METHODS, PRETRAINING, canonical, method_class
 from maxmatch.settings import parse_value
 from maxmatch.train.pictures import title
 from maxmatch.train.recipe import Recipe
@@ -83,6 +83,8 @@ def _parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
         if field in options:
             raise UsageError(f"--methods {spec}: {field} is given twice; give it once")
         options[field] = parse_value(value.strip())
+    if options["name"] in PRETRAINING:
+        raise UsageError(f"--methods {spec}: it learns no classes; type maxmatch pretrain, then --set train.init=RUN")
     method_class(options["name"])  # refuses it by name
     return ":".join([options["name"], *pairs]), options
 

@@ -9,13 +9,14 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from maxmatch import __version__
-from maxmatch.cli import listing, measuring, publishing, storing, training, using  # noqa: F401  each adds its commands
+from maxmatch.cli import listing, measuring, pretraining, publishing, storing, training, using  # noqa: F401  commands
 from maxmatch.cli.app import app
 from maxmatch.errors import UserError
 
 # As a newcomer meets them; --help follows.
 ORDER = (
-    "demo", "train", "preview", "evaluate", "report", "predict", "export", "data", "methods", "settings", "benchmark",
+    "demo", "train", "pretrain", "preview", "evaluate", "report", "predict", "export", "data", "methods", "settings",
+    "benchmark",
     "bench", "bound", "paper",
 )  # fmt: skip
 app.registered_commands.sort(key=lambda command: ORDER.index(command.callback.__name__ if command.callback else ""))

@@ -29,6 +29,7 @@ from maxmatch.cli.options import (
     given,
 )  # fmt: skip
 from maxmatch.errors import UsageError
+from maxmatch.methods import PRETRAINING
 
 
 @app.command()
@@ -76,7 +77,7 @@ def train(
     A folder has labeled/CLASS/ and unlabeled/ in it, or class folders, or a CSV file beside it (--labels); test/CLASS/
     may stand beside them.
     """
-    started = _process_start()
+    started = process_start()
     typed = given(
         data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, seed=seed, fold=fold, device=device,
         init=init, protocol=protocol, labels=str(labels.absolute()) if labels else None, strict=strict,
@@ -97,19 +98,21 @@ def train(
                 f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}",
                 file=sys.stderr,
             )
-            _print_result(out, finished)
+            print_result(out, finished)
             return
-        _print_result(out, fit(recipe, out, resume=True, log=log or (), started=started), report)
+        print_result(out, fit(recipe, out, resume=True, log=log or (), started=started), report)
         return
     if data is None and config is None:
         raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
     recipe = compose(config=config, given=typed)
+    if not recipe.method.needs.labelled:
+        raise UsageError(f"--method {method_name(recipe.method)} learns no classes: type maxmatch pretrain DATA")
     if out is None:
         name = method_name(recipe.method).replace(":", "-")
         out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
     if recipe.data.name == "folder":
         print(describe(recipe), file=sys.stderr)
-    _print_result(out, fit(recipe, out, force=force, log=log or (), started=started), report)
+    print_result(out, fit(recipe, out, force=force, log=log or (), started=started), report)
 
 
 @app.command()
@@ -150,9 +153,14 @@ def settings(
     print(compose(config=config, given=given(data, None, method=method)).to_toml(), end="")
 
 
-def _print_result(out: Path, result: dict[str, Any], report: bool = False) -> None:
+def print_result(out: Path, result: dict[str, Any], report: bool = False) -> None:
     """The result as one JSON line on standard output, and what to type next on standard error; the page, if asked."""
     print(json.dumps(result), flush=True)
+    run = shlex.quote(str(out))
+    if result["method"] in PRETRAINING:
+        told = f"contrastive loss {result['contrastive_loss']:.4g}; {result['seconds']:.0f} s"
+        print(f"{told}. Next: maxmatch train DATA --init {run}", file=sys.stderr)
+        return
     if report:
         from maxmatch.report.page import report_or_warn
 
@@ -161,12 +169,11 @@ def _print_result(out: Path, result: dict[str, Any], report: bool = False) -> No
             print(f"report: {page}", file=sys.stderr)
     error = result["error"]["last"]
     told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
-    run = shlex.quote(str(out))
     after = f"maxmatch evaluate {run}" if error is not None else f"maxmatch predict {run} DIR"
     print(f"{told}; {result['seconds']:.0f} s. Next: {after}", file=sys.stderr)
 
 
-def _process_start() -> float:
+def process_start() -> float:
     """When this process began, as time.time() counts; now, where the system does not say."""
     try:
         with open("/proc/self/stat") as stat, open("/proc/uptime") as uptime:

@@ -60,8 +60,11 @@ class Listing:
         return digest.hexdigest()
 
 
-def read_layout(root: Path, label_file: Path | None = None, strict: bool = False) -> Listing:
-    """What a folder of pictures holds. With `strict` whatever would be left out is refused instead."""
+def read_layout(root: Path, label_file: Path | None = None, strict: bool = False, labels: bool = True) -> Listing:
+    """What a folder of pictures holds. With `strict` whatever would be left out is refused instead.
+
+    Where no `labels` are needed a folder without any, in whatever layout, is all its pictures but those of a test.
+    """
     if not root.is_dir():
         raise UsageError(f"{root}: there is no such folder; give the folder that holds the pictures")
     notes: list[str] = []
@@ -73,6 +76,8 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     tests = _within(root, tests_at[:1], notes)
     found, tests = _without_contradictions(root, found, notes), _without_contradictions(root, tests, notes)
     names = sorted({label for label in found.values() if label})
+    if len(names) < 2 and not labels:
+        return _without_labels(root, tests_at)
     if not names:
         raise UsageError(
             f"{root}: no picture has a label; put some into labeled/CLASS/, or name them in a CSV file: --labels FILE"
@@ -91,10 +96,17 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         raise UsageError(f"{notes[0]} (--strict refuses that)")
     notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
     number = {name: index for index, name in enumerate(names)}
-    files, labels = _unzip(sorted((path, number.get(label, -1)) for path, label in found.items()))
+    files, numbers = _unzip(sorted((path, number.get(label, -1)) for path, label in found.items()))
     test_files, test_labels = _unzip(sorted((path, number[label]) for path, label in tests.items()))
-    notes += _balance(labels, names)
-    return Listing(root, tuple(names), files, labels, test_files, test_labels, tuple(notes))
+    notes += _balance(numbers, names)
+    return Listing(root, tuple(names), files, numbers, test_files, test_labels, tuple(notes))
+
+
+def _without_labels(root: Path, tests_at: Sequence[str]) -> Listing:
+    files = tuple(sorted(path for path in find_pictures(root) if path.split("/")[0] not in tests_at))
+    if not files:
+        raise UsageError(f"{root}: there is no picture in it; give the folder that holds the pictures")
+    return Listing(root, (), files, (-1,) * len(files), (), ())
 
 
 def told(names: Sequence[str], few: int = FEW) -> str:

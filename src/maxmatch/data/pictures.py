@@ -60,6 +60,7 @@ def load_pictures(
     resident: bool | None = None,
     workers: int | None = None,
     strict: bool = False,
+    labels: bool = True,
     memory: int = 2**62,
     say: Say = lambda line: None,
     name: str = "folder",
@@ -68,10 +69,11 @@ def load_pictures(
     """The pictures of a folder for views of `side` pixels, from slots of `slot`; equal to it, each is fitted once.
 
     `resident` keeps them in memory, None if they take at most `memory` bytes. Broken files are named, counted and left
-    out, or, with `strict`, refused: all are read once for that. `left_out` are those of a run that goes on.
+    out, or, with `strict`, refused: all are read once for that. `left_out` are those of a run that goes on. Without
+    `labels` none are needed.
     """
     root = Path(root)
-    listing = read_layout(root, label_file, strict)
+    listing = read_layout(root, label_file, strict, labels)
     workers = default_workers() if workers is None else max(1, workers)
     if left_out is not None:
         listing = listing.without(left_out)

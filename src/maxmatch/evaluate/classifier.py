@@ -60,4 +60,6 @@ def load(run: str | Path, device: str = "cpu") -> Classifier:
     if not folder.is_dir():
         raise UsageError(f"{folder}: there is no such run folder; type maxmatch train ... --out {folder}")
     net, info = load_model(folder / "model.safetensors")
+    if not info.classes:
+        raise UsageError(f"{folder} is a pretraining and knows no classes: type maxmatch train DATA --init {folder}")
     return Classifier(net.to(find_device(device)), info.classes, info.preprocessing)

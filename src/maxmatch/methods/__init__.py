@@ -32,6 +32,7 @@ METHODS = {
     "softmatch": "softmatch:SoftMatch",
     "adamatch": "adamatch:AdaMatch",
 }
+PRETRAINING = {"moco": "maxmatch.pretrain.moco:MoCo"}  # methods without labels, for `maxmatch pretrain`
 
 
 def canonical(name: str) -> str:
@@ -47,6 +48,8 @@ def method_class(name: str) -> type[Method]:
     elif word in METHODS:
         module, attribute = METHODS[word].split(":")
         module = f"maxmatch.methods.{module}"
+    elif word in PRETRAINING:
+        module, attribute = PRETRAINING[word].split(":")
     else:
         raise UsageError(unknown("method", name, METHODS))
     from maxmatch.methods.base import Method
@@ -74,7 +77,8 @@ def method_name(method: Method) -> str:
     """The name `method_class` finds a method's class by."""
     cls = type(method)
     place = f"{cls.__module__}:{cls.__qualname__}"
-    return next((name for name, ours in METHODS.items() if place == f"maxmatch.methods.{ours}"), place)
+    places = {name: f"maxmatch.methods.{ours}" for name, ours in METHODS.items()} | PRETRAINING
+    return next((name for name, ours in places.items() if place == ours), place)
 
 
 def method_values(method: Method) -> dict[str, Any]:

@@ -30,6 +30,7 @@ class AdaMatch(Consistency):
     threshold: float = 0.9
 
     scores_labelled: ClassVar[bool] = True
+    no_eman: ClassVar[str] = "its threshold and its alignment compare with the net's own predictions"
 
     def __post_init__(self) -> None:
         super().__post_init__()

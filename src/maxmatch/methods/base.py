@@ -77,6 +77,8 @@ class Run(Protocol):
     progress: Tensor  # () from 0 to 1, on the device: a Python number would be frozen into a captured graph
     step: Tensor  # ()
     state: nn.Module | None  # the method's own buffers and heads
+    rank: int  # which process this is,
+    ranks: int  # of how many
 
     def net(self, *groups: Tensor) -> Sequence[Tensor]:
         """Logits of each group from one pass over all of them: gradient, running statistics updated."""
@@ -94,7 +96,10 @@ class Run(Protocol):
         """As `aside`, but what the net's head sees, (B, F)."""
 
     def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
-        """Logits of the averaged net without gradient: batch statistics as in `score`, never the net's running ones."""
+        """Logits of the averaged net without gradient: batch statistics as in `score`, never the net's running ones.
+
+        With EMAN (`averages_statistics`) in eval mode: the running statistics are averaged like the weights.
+        """
 
     def pixels(self, images: Tensor) -> Tensor:
         """uint8 images as the net takes them, for methods that mix or perturb them; others as they are."""
@@ -148,6 +153,7 @@ class Needs(NamedTuple):
     x_strong: bool = False
     variants: Literal["strong", "weak"] = "strong"  # by which policy the K of `strong` are made
     mix: float | None = None  # alpha of the Beta(alpha, alpha) that mixing weights come from
+    labelled: bool = True  # False: no image is labelled, the pool is all there is
 
     def choices(self) -> tuple[tuple[int, float], ...]:
         """Every K that a step may draw, with its probability."""
@@ -176,15 +182,28 @@ class Method(ABC):
         """The method's own buffers and heads, for a pool of `images` and the `features` that the net's head sees."""
         return None
 
+    @property
+    def projection(self) -> int | None:
+        """How many numbers the net gives for an image through an MLP, for a pretraining; None: logits of classes."""
+        return None
+
+    @property
+    def averages_statistics(self) -> bool:
+        """Whether the run's average has averaged running statistics, and teaches in eval mode: EMAN."""
+        return False
+
 
 @dataclass(frozen=True)
 class Consistency(Method):
     """K variants of an image are taught one target; `over` decides which of them count: the paper's objective.
 
     `weight` is the paper's lambda; with `ramp` it rises from 0 over that share of the training. `align` takes the bias
-    out of the predictions that make the targets. `joint` passes everything through the net once, with gradient.
-    `select` first scores all K variants without gradient, then trains on the chosen ones alone: Algorithm 1, and
-    cheaper. `auto` is `select` where the reduction picks views and K > 1.
+    out of the predictions that make the targets. `teacher = eman` has them made by the average of weights and BatchNorm
+    statistics, in eval mode (Cai et al., 2021); the net then trains without the weak views.
+
+    `joint` passes everything through the net once, with gradient. `select` first scores all K variants without
+    gradient, then trains on the chosen ones alone: Algorithm 1, and cheaper. `auto` is `select` where the reduction
+    picks views and K > 1.
 
     A method says what it teaches: `targets(p)`, or `teach` where that takes more than p. Where p comes from is
     `opinion`: by default the first weak view's prediction, made in the same pass.
@@ -197,9 +216,11 @@ class Consistency(Method):
     ramp: float = 0.0
     align: bool = False
     target_gradient: bool = False  # True: the weak side learns too; the paper, and every implementation, stops it
+    teacher: Literal["own", "eman"] = "own"  # who makes the targets: whom the method's paper has, or the EMAN average
 
     distance: ClassVar[Distance] = staticmethod(cross_entropy)
     fixed_target: ClassVar[str] = ""  # why `target_gradient` is refused, where it is
+    no_eman: ClassVar[str] = ""  # why `teacher = eman` is refused, where it is
     scores_labelled: ClassVar[bool] = False  # `select` scores the labelled images too, for `teach`
     trains_anchors: ClassVar[bool] = False  # `select` trains on the anchors too, for `more_terms`
 
@@ -212,6 +233,10 @@ class Consistency(Method):
             raise UsageError(f"ramp = {self.ramp:g}: a share of the training lies in [0, 1]; 0 is no ramp")
         if self.target_gradient and self.fixed_target:
             raise UsageError(f"target_gradient = true: {self.fixed_target}; leave it out")
+        if self.teacher == "eman" and self.no_eman:
+            raise UsageError(f"teacher = eman: {self.no_eman}; leave it out")
+        if self.teacher == "eman" and self.target_gradient:
+            raise UsageError("target_gradient = true: with teacher = eman the targets have no gradient; leave one out")
         if self.strategy == "select" and not self.over.picks:
             raise UsageError(
                 f"strategy = select: '{self.over.spell()}' needs every view's gradient; type --strategy joint"
@@ -234,7 +259,7 @@ class Consistency(Method):
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
         """Views that pass through the net beside the variants and are not taught."""
-        return (batch.weak[0],)
+        return () if self.teacher == "eman" else (batch.weak[0],)
 
     def supervised(self, run: Run, x: Tensor, y: Tensor) -> Tensor:
         """The loss of the labelled images, from their logits (L, C)."""
@@ -259,7 +284,13 @@ class Consistency(Method):
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         """The probabilities (B, C) that targets are made of, from the logits of the anchors and of the K variants."""
-        return probabilities(anchored[0]) if batch.target is None else batch.target.mean(0)
+        if batch.target is not None:
+            return batch.target.mean(0)
+        return probabilities(anchored[0] if anchored else self.guess(run, batch.weak[0])[0])
+
+    def guess(self, run: Run, *groups: Tensor) -> Sequence[Tensor]:
+        """Logits without gradient of whoever makes the targets, where they are asked for in a pass of their own."""
+        return run.teacher(*groups) if self.teacher == "eman" else run.score(*groups)
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         """The method's own buffers and heads by name; a step finds them in `run.state`."""
@@ -272,6 +303,10 @@ class Consistency(Method):
     @property
     def needs(self) -> Needs:
         return Needs(weak=1, strong=self.k)
+
+    @property
+    def averages_statistics(self) -> bool:
+        return self.teacher == "eman"
 
     @property
     def resolved_strategy(self) -> Literal["joint", "select"]:
@@ -298,9 +333,11 @@ class Consistency(Method):
     def _select(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
         labelled = (batch.x,) if self.scores_labelled else ()
-        # One view leaves nothing to choose, and where the anchors alone decide the target only they are asked.
-        one = len(batch.strong) == 1 and bool(anchors) and type(self).opinion is Consistency.opinion
-        scored = run.score(*labelled, *anchors, *(() if one else batch.strong))
+        # One view leaves nothing to choose, and where the weak view alone decides the target only it is asked.
+        weak_decides = bool(anchors) or (self.teacher == "eman" and batch.target is None)
+        one = len(batch.strong) == 1 and weak_decides and type(self).opinion is Consistency.opinion
+        asked = (*labelled, *anchors, *(() if one else batch.strong))
+        scored = run.score(*asked) if asked else ()
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
         anchored, variants = scored[: len(anchors)], scored[len(anchors) :]
         p = self._opinion(run, batch, anchored, variants, x_scored, learn=not self.target_gradient)

@@ -42,6 +42,10 @@ Written by `maxmatch methods --markdown`. Every consistency method takes `--k` a
 `align = true` takes the bias out of the predictions that make the targets. In the formulas `over_j` stands for that
 choice, f for the net's probabilities, C for the number of classes.
 
+`--set method.teacher=eman` is EMAN (Cai et al., 2021) for any method whose targets come from weak views: the average of
+weights and BatchNorm statistics makes them, in eval mode, and the net trains on [labelled ; strong]. FixMatch + EMAN
+and MaxMatch + EMAN are `fixmatch` and `maxmatch` with it.
+
 ## Choose a method
 
 | you have | take |

@@ -53,7 +53,7 @@ class MixMatch(Consistency):
 
     def prepare(self, run: Run, batch: Batch) -> Batch:
         assert batch.mix is not None  # `needs` asked for it
-        guess = torch.stack([probabilities(logits) for logits in run.score(*batch.strong)]).mean(0)
+        guess = torch.stack([probabilities(logits) for logits in self.guess(run, *batch.strong)]).mean(0)
         guess = sharpen(self.aligned(run, batch, guess), self.temperature)
         labels = functional.one_hot(batch.y, guess.shape[1]).to(guess.dtype)
         images = torch.cat([batch.x, batch.strong.flatten(0, 1)])

@@ -36,4 +36,6 @@ class PseudoLabel(FixMatch):
         return (batch.strong[0],) if self.target_gradient else ()  # `select` trains on other variants
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
+        if self.teacher == "eman":
+            return probabilities(self.guess(run, batch.strong[0])[0])
         return probabilities((*anchored, *variants)[0])

@@ -69,7 +69,7 @@ class ReMixMatch(Consistency):
     def prepare(self, run: Run, batch: Batch) -> Batch:
         assert batch.mix is not None
         assert batch.x_strong is not None
-        (logits,) = run.score(batch.weak[0])
+        (logits,) = self.guess(run, batch.weak[0])
         guess = sharpen(self.aligned(run, batch, probabilities(logits)), self.temperature)
         labels = nn.functional.one_hot(batch.y, guess.shape[1]).to(guess.dtype)
         images = torch.cat([batch.x_strong, batch.strong.flatten(0, 1), batch.weak[0]])

@@ -32,6 +32,7 @@ class TemporalEnsembling(Consistency):
     momentum: float = 0.6
     views: Literal["weak", "strong"] = "weak"
 
+    no_eman: ClassVar[str] = "an image's own past is its teacher"
     distance: ClassVar[Distance] = staticmethod(squared_error)
 
     def __post_init__(self) -> None:

@@ -41,6 +41,7 @@ class VAT(Consistency):
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled", "entropy")
     distance: ClassVar[Distance] = staticmethod(kl_divergence)
     trains_anchors: ClassVar[bool] = True
+    no_eman: ClassVar[str] = "the target is the prediction of the net whose slope is climbed"
 
     def __post_init__(self) -> None:
         super().__post_init__()

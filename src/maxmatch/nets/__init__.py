@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from maxmatch.errors import UsageError
 from maxmatch.nets.foreign import PLAIN, RESNETS, TIMM, Size, make_foreign
 from maxmatch.nets.plain_conv import PlainConv
+from maxmatch.nets.projection import head_name, with_projection
 from maxmatch.nets.wide_resnet import WideResNet, shape_of
 
-__all__ = ["RESNETS", "features", "make_net", "num_features"]
+__all__ = ["RESNETS", "features", "head_prefix", "make_net", "num_features"]
 
 
 def make_net(
@@ -24,12 +25,18 @@ def make_net(
     momentum: float = 0.001,
     pretrained: bool = False,
     size: Size | None = None,
+    projection: int | None = None,
 ) -> nn.Module:
     """A net by name: ours, torchvision's, timm's or your own `module:Class`. Images of `size` are tried on the latter.
+
+    With `projection` it has an MLP of so many outputs in place of its head, and no classes.
 
     >>> sum(p.numel() for p in make_net("wrn-28-2", classes=10, channels=3).parameters())
     1467610
     """
+    if projection is not None:
+        plain = make_net(name, 1, channels, dropout=dropout, momentum=momentum, pretrained=pretrained, size=size)
+        return with_projection(plain, projection, num_features(plain))
     shape = shape_of(name)
     if pretrained and (shape is not None or name == PLAIN):
         raise UsageError(f"net.pretrained = true: {name} has no published weights; start from a run with --init RUN")
@@ -60,6 +67,11 @@ def features(net: Any, x: Tensor) -> Tensor:
         return torch.flatten(net.avgpool(x), 1)
     found: Tensor = net.forward_features(x)
     return found.mean((2, 3)) if found.ndim == 4 else found
+
+
+def head_prefix(net: nn.Module) -> str:
+    """What the names of the weights of a net's head begin with."""
+    return f"{head_name(net, num_features(net))}."
 
 
 def num_features(net: Any) -> int:

@@ -19,7 +19,7 @@ def make_views(settings: AugmentSettings, side: int | None = None) -> Views:
     names = ("n", "p", "levels", "ops", "cutout")
     changes = {name: value for name in names if (value := getattr(settings, name)) is not None}
     strong = strong_policy(settings.policy, **changes)
-    if side is None:
+    if side is None and not settings.crop:
         return Views(Weak(settings.flip, settings.shift), strong, settings.shared_crop)
     return Views(ResizedCrop(side, settings.scale, flip=settings.flip), strong, settings.shared_crop)
 
@@ -36,7 +36,7 @@ class Batches:
         device: torch.device,
         feed: Feed | None = None,
     ) -> None:
-        self.views, self.needs, self.feed = views.to(device), needs, feed
+        self.views, self.needs, self.feed, self.shape = views.to(device), needs, feed, images.shape
         labelled, unlabelled = torch.from_numpy(split.labelled), torch.from_numpy(split.unlabelled)
         self.y = images.y[labelled].to(device)
         # For health figures alone; no method sees it. A pseudo-label is no feat where the label was shown.
@@ -63,12 +63,15 @@ class Batches:
     def __call__(self, row: Row, k: int) -> tuple[Batch, Tensor]:
         """The batch with k strong views, and the operations (K, B, N) that made each of them."""
         rows, index = row["labelled"], row["unlabelled"]
-        (x, x_sizes), (pool, sizes) = self._shown("labelled", rows), self._shown("unlabelled", index)
-        x_draws, x_strong = row["labelled/weak"], None
-        if self.needs.x_strong:
-            x_strong = self.views.strong_views(x, row["labelled/strong"], x_draws[0], sizes=x_sizes).images[0]
-        x_weak = self.views.weak_views(x, x_draws, x_sizes)[0]
-        weak = strong = x_weak.new_empty(0, len(pool), *x_weak.shape[1:])
+        pool, sizes = self._shown("unlabelled", index)
+        x_weak, x_strong = pool.new_empty(0, *self.shape), None
+        if self.needs.labelled:
+            x, x_sizes = self._shown("labelled", rows)
+            x_draws = row["labelled/weak"]
+            if self.needs.x_strong:
+                x_strong = self.views.strong_views(x, row["labelled/strong"], x_draws[0], sizes=x_sizes).images[0]
+            x_weak = self.views.weak_views(x, x_draws, x_sizes)[0]
+        weak = strong = pool.new_empty(0, len(pool), *self.shape)
         op = index.new_empty(0, len(pool), 0)
         if self.needs.weak:
             weak = self.views.weak_views(pool, row["weak"], sizes)

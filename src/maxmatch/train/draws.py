@@ -80,6 +80,8 @@ class Draws:
     def indices(self, name: str, number: int) -> Indices:
         """Which images of a pool the steps of a block see, (BLOCK, batch)."""
         batch, n = self.pools[name]
+        if not batch:
+            return np.empty((BLOCK, 0), np.int64)
         return self.plan.indices(name, number, BLOCK * batch, n).reshape(BLOCK, batch)
 
 

@@ -51,7 +51,8 @@ class Feed:
             self._coming.append((wanted, self._send_for(wanted)))
         _, reads = self._coming.popleft()
         for name, futures in reads.items():
-            self._fill(name, [future.result() for future in futures])
+            if futures:
+                self._fill(name, [future.result() for future in futures])
 
     def close(self) -> None:
         """Let the threads go."""

@@ -19,6 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from maxmatch.data import DATASETS
@@ -34,9 +35,10 @@ from maxmatch.data.split import (
 )
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
+from maxmatch.nets import head_prefix
 from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
-from maxmatch.nets.model_file import load_model, read_info, save_model
+from maxmatch.nets.model_file import ModelInfo, load_model, read_info, save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
@@ -127,8 +129,10 @@ def _teller(quiet: bool) -> Callable[[str], None]:
 
 
 def draw_split(recipe: Recipe, images: Images) -> Split:
-    """Who is labelled, by the fold and the protocol of a resolved recipe."""
+    """Who is labelled, by the fold and the protocol of a resolved recipe; nobody, where the method wants none."""
     assert isinstance(recipe.train.fold, int)
+    if not recipe.method.needs.labelled:
+        return Split(np.empty(0, np.int64), np.arange(len(images.y)))
     data, fold = recipe.data, recipe.train.fold
     named = data.protocol in ("google", "usb", "paper")
     if named and isinstance(data.labels, str) and data.labels.endswith("%"):
@@ -193,23 +197,31 @@ def _claim(folder: Path, force: bool) -> None:
 
 
 def _take_weights(training: Training, path: Path) -> None:
-    """Start net and average from a weight file of the same net and classes."""
+    """Start net and average from a weight file of the same net and classes; from a pretrained net, all but the head."""
     with torch.random.fork_rng():  # making the net draws weights; the run's own draws go on as if it had not
         net, info = load_model(path)
     ours, theirs = training.info, info
-    if (theirs.net["name"], theirs.classes) != (ours.net["name"], ours.classes) or (
-        theirs.preprocessing.channels != ours.preprocessing.channels
-    ):
+    encoder = not theirs.classes and bool(ours.classes)
+    same = (theirs.net["name"], theirs.preprocessing.channels) == (ours.net["name"], ours.preprocessing.channels)
+    alike = (theirs.classes, theirs.net.get("projection")) == (ours.classes, ours.net.get("projection"))
+    if not same or not (encoder or alike):
         if (theirs.net["name"], len(theirs.classes)) == (ours.net["name"], len(ours.classes)):
             other = next(((a, b) for a, b in zip(theirs.classes, ours.classes, strict=True) if a != b), None)
             if other is not None:
                 raise UsageError(f"{path}: its class '{other[0]}' is '{other[1]}' in this run; they must be the same")
-        raise UsageError(
-            f"{path}: {theirs.net['name']}, {len(theirs.classes)} classes, {theirs.preprocessing.channels} channels; "
-            f"this run has {ours.net['name']}, {len(ours.classes)} classes, {ours.preprocessing.channels} channels"
-        )
+        raise UsageError(f"{path}: {_told(theirs)}; this run has {_told(ours)}")
+    weights = net.state_dict()
     for target in (training.step.net, training.step.average.net):
-        target.load_state_dict(net.state_dict())
+        if encoder:
+            mine = {n: t for n, t in target.state_dict().items() if n.startswith(head_prefix(target))}
+            weights = {n: t for n, t in net.state_dict().items() if not n.startswith(head_prefix(net))} | mine
+        target.load_state_dict(weights)
+
+
+def _told(info: ModelInfo) -> str:
+    """A net in words: its name, what it tells apart, and what it takes."""
+    head = f"{len(info.classes)} classes" if info.classes else f"a projection to {info.net.get('projection')} numbers"
+    return f"{info.net['name']}, {head}, {info.preprocessing.channels} channels"
 
 
 @contextmanager
@@ -249,7 +261,7 @@ def _room_to_compile() -> Iterator[None]:
 @contextmanager
 def one_line_errors(recipe: Recipe, folder: Path) -> Iterator[None]:
     """A full disk, an unwritable folder or too little memory is the user's to mend: say it in one line."""
-    again = f"then type maxmatch train --resume --out {shlex.quote(str(folder))}"
+    again = f"then type {recipe.command} --resume --out {shlex.quote(str(folder))}"
     try:
         yield
     except OSError as error:

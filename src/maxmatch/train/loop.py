@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,15 +52,18 @@ class Training:
         preprocessing: Preprocessing,
         quiet: bool = False,
     ) -> None:
+        settings, needs, projection = recipe.train, recipe.method.needs, recipe.method.projection
+        if projection is not None:  # what knows no classes has no error
+            images = replace(images, test_x=None, test_y=None)
         self.recipe, self.folder, self.images, self.split, self.device = recipe, folder, images, split, device
-        settings = recipe.train
         self.preprocessing = preprocessing
         net_values: dict[str, Any] = {
             "name": recipe.net.name,
             "dropout": recipe.net.dropout,
             "momentum": recipe.net.batchnorm_momentum,
         }
-        self.info = ModelInfo(images.classes, self.preprocessing, net_values)
+        net_values |= {} if projection is None else {"projection": projection}
+        self.info = ModelInfo(() if projection is not None else images.classes, self.preprocessing, net_values)
         self.views = make_views(recipe.augment, images.side)
         channels, height, width = images.shape
         net = make_net(
@@ -68,12 +72,11 @@ class Training:
         )  # fmt: skip
         dtype = torch.float64 if settings.precision == "float64" else torch.float32
         net.to(device, dtype).to(memory_format=torch.channels_last)  # the faster layout, everywhere
-        needs = recipe.method.needs
         draws = Draws(
             Plan(settings.seed),
             needs,
             self.views,
-            labelled=(settings.batch, len(split.labelled)),
+            labelled=(settings.batch if needs.labelled else 0, len(split.labelled)),
             unlabelled=(settings.batch * settings.ratio, len(split.unlabelled)),
             scalars={"lr": partial(learning_rate, settings), "progress": lambda step: step / settings.steps},
         )
@@ -84,7 +87,8 @@ class Training:
         self.step = Step(recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode)
         self.notes = [*([note] if note else []), *self.step.run.notes]
         self.progress = Progress()
-        title = f"{data_title(recipe.data)}@{recipe.data.labels} {method_name(recipe.method)}"
+        shown = f"@{recipe.data.labels}" if needs.labelled else ""
+        title = f"{data_title(recipe.data)}{shown} {method_name(recipe.method)}"
         self.screen = Screen(title, settings.steps, quiet)
         self.test: tuple[Tensor, Tensor] | None = None
         if images.test_x is not None and images.test_y is not None and len(images.test_x):
@@ -92,8 +96,8 @@ class Training:
 
     @property
     def evaluated(self) -> torch.nn.Module:
-        """The net that is judged and saved: the average (with decay 0 that is the net itself)."""
-        return self.step.average.net
+        """The net that is judged and saved: the average (with decay 0 that is the net itself); pretrained, the net."""
+        return self.step.average.net if self.recipe.method.projection is None else self.step.net
 
     def logits(self, images: Tensor) -> Tensor:
         """What the evaluated net says of uint8 images (N, C, H, W)."""
@@ -152,7 +156,7 @@ class Training:
             if caught:
                 raise Interrupted(
                     f"stopped after step {at} of {settings.steps}, nothing is lost: "
-                    f"type maxmatch train --resume --out {shlex.quote(str(self.folder))}",
+                    f"type {self.recipe.command} --resume --out {shlex.quote(str(self.folder))}",
                     caught[0],
                 )
 
@@ -171,6 +175,10 @@ class Training:
         figures = self.step.health.read()
         self.progress.last_log = figures
         metrics.write("train", at, {"lr": float(self.step.lr), **figures})
+        if self.test is None:  # then no evaluation says how it goes
+            self.screen.note(
+                at, ", ".join(f"{name} loss {figures[f'{name}_loss']:.4g}" for name in self.step.method.terms)
+            )
 
     def _evaluate(self, metrics: Metrics, at: int) -> None:
         if self.test is None:

@@ -12,6 +12,7 @@ from maxmatch.data.datasets import Images, imagenet_folder, load_images
 from maxmatch.data.layout import Listing, read_layout
 from maxmatch.data.pictures import Look, Say, load_pictures, look_at
 from maxmatch.errors import UsageError
+from maxmatch.methods import PRETRAINING
 from maxmatch.nets.device import best_device
 from maxmatch.train.recipe import DataSettings, Recipe
 
@@ -30,7 +31,8 @@ def pictures(method: str, data: Mapping[str, Any], device: str = "auto") -> dict
     `data` are the settings data.path and, where there is one, data.label_file. For a CPU three settings were tried on
     Fashion-MNIST as pictures (benchmarks/pictures.py); for a GPU nothing was tuned.
     """
-    listing = _listing(data.get("path"), data.get("label_file"), data.get("strict", False) is True)
+    strict, labels = data.get("strict", False) is True, method not in PRETRAINING
+    listing = _listing(data.get("path"), data.get("label_file"), strict, labels)
     on_gpu = (best_device() if device == "auto" else device) == "cuda"
     asked = data.get("side")
     side = int(str(asked)) if str(asked).isdigit() and int(str(asked)) >= 8 else None  # else it is refused further on
@@ -66,15 +68,16 @@ def suited(look: Look, on_gpu: bool, asked: int | None = None) -> dict[str, dict
 
 def describe(recipe: Recipe) -> str:
     """What was found in a folder and what was chosen for it, in one line, with what to type for something else."""
-    listing = _listing(recipe.data.path, recipe.data.label_file, recipe.data.strict)
+    wants_labels = recipe.method.needs.labelled
+    listing = _listing(recipe.data.path, recipe.data.label_file, recipe.data.strict, wants_labels)
     labelled = sum(label >= 0 for label in listing.labels)
     shown = "" if recipe.data.labels == "all" else f" ({recipe.data.labels} of them shown)"
     held = f"{len(listing.test_files):,} for the test" if listing.test_files else "none for a test"
+    labels = f", {labelled:,} with a label of {len(listing.classes)} classes{shown}" if wants_labels else ""
     return (
-        f"{listing.root}: {len(listing.files):,} pictures to learn from, {labelled:,} with a label of "
-        f"{len(listing.classes)} classes{shown}, {held}. Chosen: views of {recipe.data.side} px (--set data.side=), "
-        f"{recipe.net.name} (--set net.name=), {recipe.train.steps:,} steps (--steps), flips "
-        f"{'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
+        f"{listing.root}: {len(listing.files):,} pictures to learn from{labels}, {held}. Chosen: "
+        f"views of {recipe.data.side} px (--set data.side=), {recipe.net.name} (--set net.name=), "
+        f"{recipe.train.steps:,} steps (--steps), flips {'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
     )
 
 
@@ -92,6 +95,7 @@ def load_data(recipe: Recipe, say: Say = lambda line: None, left_out: Sequence[s
         resident=None if data.resident == "auto" else data.resident,
         workers=None if data.workers == "auto" else data.workers,
         strict=data.strict,
+        labels=recipe.method.needs.labelled,
         memory=_room(recipe.train.device),
         say=say,
         name=data.name,
@@ -104,8 +108,8 @@ def title(data: DataSettings) -> str:
     return Path(data.path).name if data.name == "folder" and data.path else data.name
 
 
-def _listing(path: str | None, label_file: str | None, strict: bool) -> Listing:
-    return read_layout(_path(path), Path(label_file) if label_file else None, strict)
+def _listing(path: str | None, label_file: str | None, strict: bool, labels: bool) -> Listing:
+    return read_layout(_path(path), Path(label_file) if label_file else None, strict, labels)
 
 
 def _path(path: str | None) -> Path:

@@ -64,7 +64,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    policy: str = "fixmatch"  # a preset of RandAugment, cta or cta-fixed; None below keeps the preset's own value
+    policy: str = "fixmatch"  # a preset of RandAugment, cta, cta-fixed, moco, moco-small; None below keeps its own
     n: int | None = None
     p: float | None = None
     levels: tuple[int, int] | None = None
@@ -72,7 +72,11 @@ class AugmentSettings:
     cutout: int | None = None  # pixels, 0 for none
     flip: bool = True
     shift: float = 0.125  # of the side, reflected
-    scale: tuple[float, float] = (0.35, 1.0)  # the share of a picture that a view shows, where data.canvas is set
+    crop: bool = False  # True: a view is a random part of an image, resized; with data.canvas it always is
+    scale: tuple[float, float] = (
+        0.35,
+        1.0,
+    )  # the share of a picture that a view shows, where data.canvas is set or crop
     shared_crop: bool = False  # True: the K strong views start from one weak crop, the literal reading of the paper
 
 
@@ -130,6 +134,11 @@ class Recipe:
 
     def __post_init__(self) -> None:
         _check(self)
+
+    @property
+    def command(self) -> str:
+        """What a run by this recipe is begun and gone on with."""
+        return "maxmatch train" if self.method.needs.labelled else "maxmatch pretrain"
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Recipe:

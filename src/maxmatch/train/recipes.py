@@ -8,7 +8,7 @@ from typing import Any
 
 from maxmatch.data import DATASETS
 from maxmatch.errors import UsageError, unknown
-from maxmatch.methods import canonical
+from maxmatch.methods import PRETRAINING, canonical
 from maxmatch.train.recipe import Recipe, read_values, split_settled
 
 Values = dict[str, dict[str, Any]]
@@ -101,11 +101,47 @@ def of_net(base: str, net: str | None) -> Values:
     return {"train": {"lr": 0.2}} if (base, net) == ("digits", "plain-conv") else {}
 
 
+def moco(method: str = "moco") -> Values:
+    """MoCo v2's setting: 256 images a step, lr .03, cosine, momentum .999, crops of .2 to 1; steps are `of_pool`'s."""
+    return {
+        "data": {"labels": "all"},
+        "augment": {"policy": "moco", "crop": True, "scale": (0.2, 1.0)},
+        "net": {"batchnorm_momentum": 0.1},
+        "method": {"name": method},
+        "train": {
+            "batch": 256, "ratio": 1, "lr": 0.03, "weight_decay": 1e-4, "nesterov": False, "schedule": "cosine",
+            "ema_decay": 0.999,
+        },
+    }  # fmt: skip
+
+
+def of_pool(dataset: str) -> Values:
+    """What `moco` has of its own for a data set. ImageNet's, 200 epochs, is the paper's; the rest is ours.
+
+    Small images are not blurred, and a short queue holds few other views of the image that is asked for.
+    """
+    if dataset == "imagenet":
+        return {"train": {"steps": 1_000_912}}
+    small: Values = {"augment": {"policy": "moco-small"}, "method": {"queue": 4096}, "train": {"steps": 40_000}}
+    digits: Values = {
+        "augment": {"scale": (0.5, 1.0), "flip": False},
+        "net": {"name": "wrn-10-1"},
+        "method": {"queue": 512, "dimension": 64},
+        "train": {
+            "steps": 400, "batch": 128, "ema_decay": 0.99, "checkpoint_every": 100, "log_every": 50,
+        },
+    }  # fmt: skip
+    upright: Values = {"augment": {"flip": False}}  # digits turned over are no digits
+    own = {"digits": digits, "mnist": upright, "svhn": upright, "svhn-extra": upright}
+    return overlay(small, own.get(dataset, {}))
+
+
 # A recipe is called with the method that was asked for; without one it has its own.
 RECIPES: dict[str, Callable[..., Values]] = {
-    "digits": digits, "paper": paper, "fast-1min": fast_1min, "fast-10min": fast_10min,
+    "digits": digits, "paper": paper, "fast-1min": fast_1min, "fast-10min": fast_10min, "moco": moco,
 }  # fmt: skip
 DEFAULT = {"digits": "digits"}  # the recipe of a data set where none is asked for; `paper` otherwise
+PRETRAIN = "moco"  # that of a method of `methods.PRETRAINING`
 
 
 def compose(
@@ -123,6 +159,7 @@ def compose(
     typed_name, file_name = (values.get("method", {}).get("name") for values in (given, file_values))
     asked = method or typed_name or file_name
     asked = canonical(str(asked)) if asked else None
+    method = asked or "maxmatch"  # where neither is asked for; a recipe may have another
     if file_name is not None and canonical(str(file_name)) != asked:
         if len(file_values["method"]) > 1:
             raise UsageError(
@@ -141,17 +178,29 @@ def compose(
         from maxmatch.train.pictures import pictures
 
         typed = overlay(file_values, given)
-        own = pictures(asked or "maxmatch", typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
-        if base_name:  # a recipe that is named decides all but the size of the views
+        own = pictures(method, typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
+        if method in PRETRAINING:
+            own = {"data": own["data"], "net": {"name": own["net"]["name"]}, **_short_pretraining(own["train"])}
+        elif base_name:  # a recipe that is named decides all but the size of the views
             own = {"data": own["data"]}
-    base_name = base_name or DEFAULT.get(str(dataset), "paper")
+    if base_name and (base_name == PRETRAIN) != (method in PRETRAINING):
+        raise UsageError(f"recipe {base_name} is not for {method}: leave --config out, or choose another")
+    base_name = base_name or (PRETRAIN if method in PRETRAINING else DEFAULT.get(str(dataset), "paper"))
     if dataset != "folder" and base_name != "digits":
         own = of_data(str(dataset), protocol)
     base = RECIPES[base_name](asked) if asked else RECIPES[base_name]()
+    if base_name == PRETRAIN and dataset != "folder":
+        base = overlay(base, of_pool(str(dataset)))
     layers = [base, own, {"augment": base.get("augment", {})}] if dataset == "folder" else [own, base]
     layers += [of_net(base_name, overlay(file_values, given).get("net", {}).get("name"))]
     layers += [{"data": {"name": dataset}}, file_values, given, {"method": {"name": asked} if asked else {}}]
     return Recipe.from_dict(overlay(*layers))
+
+
+def _short_pretraining(train: Mapping[str, Any]) -> Values:
+    """As many steps as a folder's training would have, and what suits so few."""
+    names = ("steps", "checkpoint_every", "log_every")
+    return {"train": {**{name: train[name] for name in names}, "ema_decay": "auto"}, "method": {"queue": 4096}}
 
 
 def read_config(config: str | None) -> tuple[str | None, Values]:

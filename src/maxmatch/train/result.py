@@ -67,7 +67,7 @@ def make_result(
         "parameters": sum(p.numel() for p in net.parameters()),
         "error": summary([error for _, error in progress.errors]),
         "top5_error": top5,
-        **{name: logged.get(name) for name in LOGGED},
+        **{name: logged.get(name) for name in (*(f"{term}_loss" for term in method.terms), *LOGGED)},
         "robust_error": robust.robust_error if robust else None,
         "robust_error_paper": robust.robust_error_paper if robust else None,
         "robust": {"k": recipe.evaluate.robust_views, "policy": recipe.augment.policy, "seed": recipe.train.seed},
@@ -91,7 +91,7 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     method = recipe.method
     shown = set(images.y[torch.from_numpy(split.labelled)].tolist())
     missing = [name for label, name in enumerate(images.classes) if label not in shown]
-    if missing:
+    if missing and method.needs.labelled:
         found.append(f"no image of {', '.join(missing)} has a label: that class can't be learned")
     if isinstance(method, Consistency):
         if np.isin(split.unlabelled, split.labelled).all():

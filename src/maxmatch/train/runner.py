@@ -46,7 +46,9 @@ class Runner:
         parameter = next(net.parameters())
         self.state = state
         self.progress, self.step = progress, step
+        self.rank, self.ranks = 0, 1
         self._net, self._average, self._preprocessing = net, average.net, preprocessing
+        self._eman = average.statistics
         self._dtype = parameter.dtype
         device = parameter.device.type
         precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
@@ -91,6 +93,9 @@ class Runner:
             return self._split(self._features, groups)
 
     def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
+        if self._eman:  # its running statistics are averaged as its weights are, and fit them
+            with torch.no_grad():
+                return self._split(self._teach, groups)
         # Its own running statistics are the net's, which do not fit averaged weights: batch statistics do.
         with scoring(self._average, afterwards="eval"):
             return self._split(self._teach, groups)

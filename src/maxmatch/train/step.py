@@ -81,7 +81,7 @@ class Step:
         if self.state is not None:
             self.state.to(device)
         assert not isinstance(settings.ema_decay, str)  # settled by recipe.resolve
-        self.average = Average(net, settings.ema_decay)
+        self.average = Average(net, settings.ema_decay, statistics=method.averages_statistics)
         self.mode, self.last = mode, settings.steps - 1
         bf16, compiled = settings.precision == "bf16", mode != "eager"
         self.run = Runner(
