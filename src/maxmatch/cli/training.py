@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from maxmatch.cli.app import app
+from maxmatch.cli.app import app, restarted, speaks
 from maxmatch.cli.options import (
     Config,
     Data,
@@ -84,27 +84,31 @@ def train(
     from maxmatch.train.recipes import compose
     from maxmatch.train.resume import resumed_recipe
 
+    recipe = None
+    if not resume:
+        if data is None and config is None:
+            raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
+        recipe = compose(config=config, given=typed)
+        if out is None:
+            name = method_name(recipe.method).replace(":", "-")
+            out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
+        if restarted() and (out / "recipe.json").exists():
+            resume, force = True, False
     if resume:
         if out is None or force:
             raise UsageError("--resume goes with --out RUN, and without --force: maxmatch train --resume --out runs/a")
         recipe = resumed_recipe(out, typed, config)
         finished = finished_result(out, recipe)
-        if finished is not None:
+        if finished is not None and speaks():
             print(
                 f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}",
                 file=sys.stderr,
             )
-            _print_result(out, finished)
-            return
-        _print_result(out, fit(recipe, out, resume=True, log=log or (), started=started))
+        _print_result(out, finished or fit(recipe, out, resume=True, log=log or (), started=started))
         return
-    if data is None and config is None:
-        raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
-    recipe = compose(config=config, given=typed)
-    if out is None:
-        name = method_name(recipe.method).replace(":", "-")
-        out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
-    if recipe.data.name == "folder":
+    assert recipe is not None
+    assert out is not None
+    if recipe.data.name == "folder" and speaks():
         print(describe(recipe), file=sys.stderr)
     _print_result(out, fit(recipe, out, force=force, log=log or (), started=started))
 
@@ -149,6 +153,8 @@ def settings(
 
 def _print_result(out: Path, result: dict[str, Any]) -> None:
     """The result as one JSON line on standard output, and what to type next on standard error."""
+    if not speaks():
+        return
     print(json.dumps(result))
     error = result["error"]["last"]
     told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"

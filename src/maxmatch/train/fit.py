@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.model_file import load_model, save_model
+from maxmatch.train.distributed import Ranks, check, joined, one_voice
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
@@ -62,7 +63,8 @@ def fit(
 
     `data` stands in for a data set by name. `resume` goes on from the newest checkpoint of a run begun with the same
     recipe; `force` replaces a run that is there; `log` names loggers beside metrics.jsonl (`tensorboard`). `started`
-    is when the clock of seconds_total began. `warn` takes the warnings, which else go to standard error.
+    is when the clock of seconds_total began. `warn` takes the warnings, which else go to standard error. Started by
+    torchrun, all processes call it alike: they train together, rank 0 writes, and each returns the result.
     """
     started = time.time() if started is None else started
     loggers = {name: find_logger(name) for name in log}
@@ -76,21 +78,36 @@ def fit(
             return finished
     else:
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
-    with torch.random.fork_rng(), torch_settings(recipe), one_line_errors(recipe, folder):
-        training = go_on(recipe, folder, data, quiet) if resume else begin(recipe, folder, data, force, quiet)
-        with alone_in(folder):
-            return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()], warn)
+    with (
+        joined(recipe.train.device) as ranks, one_voice(ranks, folder), _own_generators(recipe), torch_settings(recipe),
+        one_line_errors(recipe, folder),
+    ):  # fmt: skip
+        check(recipe.train, ranks)
+        training = (
+            go_on(recipe, folder, data, quiet, ranks) if resume else begin(recipe, folder, data, force, quiet, ranks)
+        )
+        with alone_in(folder) if ranks.first else nullcontext():
+            opened = [logger(str(folder / name)) for name, logger in loggers.items()] if ranks.first else []
+            return training.run(started, opened, warn)
 
 
 def begin(
-    recipe: Recipe, folder: Path, data: Images | None = None, force: bool = False, quiet: bool = False
+    recipe: Recipe,
+    folder: Path,
+    data: Images | None = None,
+    force: bool = False,
+    quiet: bool = False,
+    ranks: Ranks = Ranks(),  # noqa: B008  frozen
 ) -> Training:
     """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
     if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
-    images = load_data(recipe, _teller(quiet)) if data is None else data
+    images = load_data(recipe, _teller(quiet or not ranks.first)) if data is None else data
     split = draw_split(recipe, images)
-    training = _build(recipe, folder, images, split, quiet)
+    training = _build(recipe, folder, images, split, quiet, ranks)
+    ranks.largest(0)  # all ranks have come so far
+    if not ranks.first:
+        return training
     _claim(folder, force)
     write_safely(folder / "recipe.json", recipe.to_json().encode())
     split.save(folder / "split.json", images.sha256(), images.left_out)
@@ -98,7 +115,13 @@ def begin(
     return training
 
 
-def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool = False) -> Training:
+def go_on(
+    recipe: Recipe,
+    folder: Path,
+    data: Images | None = None,
+    quiet: bool = False,
+    ranks: Ranks = Ranks(),  # noqa: B008  frozen
+) -> Training:
     """The run in a folder, as its newest sound checkpoint left it, or at step 0 if it has none."""
     if data is None and recipe.data.name not in (*DATASETS, "folder"):
         raise UsageError(
@@ -106,10 +129,12 @@ def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool 
         )
     begun = (folder / "split.json").exists()
     left_out = saved_left_out(folder / "split.json") if begun else None
-    images = load_data(recipe, _teller(quiet), left_out) if data is None else data
+    images = load_data(recipe, _teller(quiet or not ranks.first), left_out) if data is None else data
     digest = images.sha256()
     split = load_split(folder / "split.json", digest) if begun else draw_split(recipe, images)
-    training = _build(recipe, folder, images, split, quiet)
+    training = _build(recipe, folder, images, split, quiet, ranks)
+    if not ranks.first:
+        return training
     if not begun:
         split.save(folder / "split.json", digest, images.left_out)
     if (folder / "initial.safetensors").exists():
@@ -139,11 +164,11 @@ def draw_split(recipe: Recipe, images: Images) -> Split:
     return make_split(images.y, labels, fold, shares_follow(data.name, data.protocol), data.exclude_labelled)
 
 
-def _build(recipe: Recipe, folder: Path, images: Images, split: Split, quiet: bool) -> Training:
+def _build(recipe: Recipe, folder: Path, images: Images, split: Split, quiet: bool, ranks: Ranks) -> Training:
     assert isinstance(recipe.train.threads, int)
     torch.set_num_threads(recipe.train.threads)
     torch.manual_seed(recipe.train.seed)
-    training = Training(recipe, folder, images, split, find_device(recipe.train.device), quiet)
+    training = Training(recipe, folder, images, split, find_device(recipe.train.device), quiet, ranks)
     if recipe.train.init is not None:
         _take_weights(training, Path(recipe.train.init) / "model.safetensors")
     return training
@@ -182,7 +207,7 @@ def _claim(folder: Path, force: bool) -> None:
 
 def _take_weights(training: Training, path: Path) -> None:
     """Start net and average from a weight file of the same net and classes."""
-    with torch.random.fork_rng():  # making the net draws weights; the run's own draws go on as if it had not
+    with _own_generators(training.recipe):  # making the net draws weights; the run's own draws go on as if it had not
         net, info = load_model(path)
     ours, theirs = training.info, info
     if (theirs.net["name"], theirs.classes) != (ours.net["name"], ours.classes) or (
@@ -198,6 +223,13 @@ def _take_weights(training: Training, path: Path) -> None:
         )
     for target in (training.step.net, training.step.average.net):
         target.load_state_dict(net.state_dict())
+
+
+def _own_generators(recipe: Recipe) -> AbstractContextManager[None]:
+    """Within: torch's generators are the run's; afterwards as they were. Other GPUs belong to other ranks."""
+    return torch.random.fork_rng(
+        [torch.cuda.current_device()] if recipe.train.device == "cuda" and torch.cuda.is_available() else []
+    )
 
 
 @contextmanager
@@ -224,10 +256,13 @@ def torch_settings(recipe: Recipe) -> Iterator[None]:
 
 @contextmanager
 def _room_to_compile() -> Iterator[None]:
-    """torch compiles a piece of source for eight uses at most, and all passes share one. Afterwards all is let go."""
+    """torch compiles a piece of source for eight uses at most, and all passes share one. Afterwards all is let go.
+
+    Passes are compiled whole with several ranks too: what DDP would cut them for, the reductions inside forbid.
+    """
     import torch._dynamo
 
-    with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024):
+    with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024, optimize_ddp=False):
         try:
             yield
         finally:
