@@ -26,16 +26,18 @@ def mixed_up(run: Run, images: Sequence[Tensor], targets: Sequence[Tensor], mix:
     `mix` is `batch.mix`, drawn where a method's `needs` have `mix=alpha`. A partner may be on another rank, so images
     are gathered, as bytes. Returns pixels and targets of all groups, one behind the other.
     """
-    everyone, taught = [run.gather(group) for group in images], torch.cat([run.gather(group) for group in targets])
-    sizes = [len(group) for group in everyone]
+    sizes, mine, taught = [len(group) for group in images], torch.cat(list(images)), torch.cat(list(targets))
+    others, their_targets = run.gather(mine), run.gather(taught)  # rank by rank, and there group by group
+    places = torch.arange(len(others), device=mine.device).view(-1, len(mine))
+    order = torch.cat([part.flatten() for part in torch.split(places, sizes, 1)])  # group by group, as if by one rank
 
-    def mine(drawn: Tensor) -> Tensor:
-        return torch.cat([run.share(part) for part in torch.split(drawn, sizes)])
+    def own(drawn: Tensor) -> Tensor:
+        return torch.cat([run.share(part) for part in torch.split(drawn, [n * len(places) for n in sizes])])
 
-    weight = mine(mix.weight[: sum(sizes)])
-    partner, weight = mine(mix.order[: sum(sizes)].argsort()), torch.maximum(weight, 1 - weight)
-    pixels, others = run.pixels(torch.cat(list(images))), run.pixels(torch.cat(everyone)[partner])
-    return mixed(pixels, others, weight), mixed(torch.cat(list(targets)), taught[partner], weight)
+    partner, weight = own(order[mix.order[: len(order)].argsort()]), own(mix.weight[: len(order)])
+    weight = torch.maximum(weight, 1 - weight)
+    pixels, partners = run.pixels(mine), run.pixels(others[partner])
+    return mixed(pixels, partners, weight), mixed(taught, their_targets[partner], weight)
 
 
 def noisy(run: Run, images: Tensor, deviation: float) -> Tensor:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
@@ -158,7 +160,9 @@ def averaged_gradients(
     if ranks.count == 1:
         return losses
     # Buffers are the same already: what moves them is gathered or averaged where it is moved.
-    return DistributedDataParallel(Whole(losses, net, state), broadcast_buffers=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.14 has another name for it, 2.11 does not
+        return DistributedDataParallel(Whole(losses, net, state), broadcast_buffers=False)
 
 
 def check(settings: TrainSettings, ranks: Ranks) -> None:
@@ -189,14 +193,25 @@ def joined(device: str) -> Iterator[Ranks]:
         return
     if device == "cuda":
         torch.cuda.set_device(_own_gpu(int(os.environ.get("LOCAL_RANK", "0"))))
-    store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
-    backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
-    _STORE.append(store)
-    yield Ranks(rank, count)
+    try:
+        ranks = _meet("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+    except RuntimeError as error:
+        at, why = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", " ".join(str(error).split())[:200]
+        raise UserError(f"the processes of this run could not meet at {at}: {why}; start torchrun again") from None
+    yield ranks
     # Not after an error: the others may be waiting for this rank, and would wait for each other in here.
     _STORE.clear()
     dist.destroy_process_group()
+
+
+def _meet(backend: str) -> Ranks:
+    store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
+    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+        # Started again, ranks would find the addresses of the dead. (Several machines each count their own starts.)
+        store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
+    _STORE.append(store)
+    return Ranks(rank, count)
 
 
 def _own_gpu(place: int) -> int:
