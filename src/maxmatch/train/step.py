@@ -8,7 +8,6 @@ rate, the step number and the skip of a non-finite update are tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Literal
 
 import torch
@@ -106,7 +105,7 @@ class Step:
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device, ranks)
         set_mode(net, "train")
-        self._losses = averaged_gradients(partial(method.losses, self.run), net, self.state, ranks)
+        self._losses = averaged_gradients(lambda batch: self.method.losses(self.run, batch), net, self.state, ranks)
         self._make_batch, self._add_health = self._makers(compiled)
         self.learner = batches.views.learner
         if self.learner is not None:
