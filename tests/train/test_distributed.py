@@ -46,7 +46,7 @@ CASES = {
     "mean-teacher": ("mean-teacher", {}),
     "temporal-ensembling": ("temporal-ensembling", {"method": {"ramp": 0.0}, "train": {"steps": 8}}),
     "softmatch": ("softmatch", {"method": {"momentum": 0.9}, "train": {"steps": 4}}),
-    "uda": ("uda", {"method": {"annealing": "linear", "threshold": 0.2}, "train": {"steps": 4}}),
+    "uda": ("uda", {"method": {"annealing": "exp", "threshold": 0.2}, "train": {"steps": 6}}),
     "ict": ("ict", {"method": {"ramp": 0.0}, "train": {"steps": 4}}),
     "vat": ("vat", {"train": {"steps": 4}}),
 }
@@ -78,10 +78,25 @@ def run_jobs(folder, ranks, jobs):
     return torchrun(f"--nproc_per_node={ranks}", WORKER, folder / "jobs.json")
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Folders: NAME-1 by one process, NAME-2 by two, NAME-4 by four, and one begun by as many as another went on with."""
-    folder = tmp_path_factory.mktemp("ranks")
+def test_ranks_end_where_one_process_ends(tmp_path):
+    """One test, since starting processes is what takes the time; it names everything that is wrong."""
+    runs = all_runs(tmp_path)
+    checks = [(same_end, name, 2) for name in CASES] + [(same_end, name, 4) for name in ON_FOUR]
+    checks += [(images_pass_or_not, name) for name in ("fixmatch", "joint", "flexmatch", "freematch", "cta", "uda")]
+    checks += [(same_bits, name) for name in (*CASES, "unsynchronised")]
+    checks += [(went_on, "begun-by-1", "flexmatch"), (went_on, "begun-by-2", "cta")]
+    checks += [(same_gradient, "wrn-10-1"), (same_gradient, "elsewhere")]
+    wrong = []
+    for look, *what in checks:
+        try:
+            look(runs, *what)
+        except AssertionError as error:
+            wrong.append(f"{look.__name__} {what}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def all_runs(folder):
+    """Folders: NAME-1 by one process, NAME-2 by two, NAME-4 by four, and begun-by-N, with which another number went on."""
     train({"recipe": recipe("flexmatch"), "stop": 10}, folder / "begun-by-1")
     jobs = [{"recipe": recipe(name), "out": str(folder / f"{name}-2")} for name in CASES]
     jobs += [{"recipe": recipe("flexmatch"), "out": str(folder / "begun-by-1"), "resume": True}]
@@ -114,8 +129,8 @@ def distance(one, other):
     return ((one - other).abs() / one.abs().clamp_min(1)).max().item()
 
 
-@pytest.mark.parametrize(("name", "ranks"), [*((name, 2) for name in CASES), *((name, 4) for name in ON_FOUR)])
-def test_ranks_end_with_the_weights_of_one_process(runs, name, ranks):
+def same_end(runs, name, ranks):
+    """Weights, memories, statistics, momenta and metrics are those of one process."""
     one, many = runs / f"{name}-1", runs / f"{name}-{ranks}"
     apart = differences(one, many)
     assert max(apart.values()) < CLOSE, max(apart, key=apart.get)
@@ -136,32 +151,32 @@ def rounded(value):
     return [rounded(each) for each in value] if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("name", ["fixmatch", "joint", "flexmatch", "freematch", "cta", "uda"])
-def test_some_images_pass_and_some_do_not(runs, name):
+def images_pass_or_not(runs, name):
+    """Some images pass the threshold and some do not, so that there is something to agree on."""
     rates = [
         line["mask_rate"] for line in read_metrics(runs / f"{name}-1" / "metrics.jsonl") if line["kind"] == "train"
     ]
     assert 0 < sum(rates) / len(rates) < 1
 
 
-@pytest.mark.parametrize("name", [*CASES, "unsynchronised"])
-def test_all_ranks_hold_the_same_bits(runs, name):
+def same_bits(runs, name):
+    """All ranks hold the same bits, and return the same result."""
     folder = runs / f"{name}-2"
     assert (folder / "held-0").read_text() == (folder / "held-1").read_text()
     assert (folder / "returned-0.json").read_text() == (folder / "returned-1.json").read_text()
     assert json.loads((folder / "result.json").read_text())["ranks"] == 2
 
 
-def test_a_checkpoint_of_some_ranks_goes_on_with_more_or_fewer(runs):
-    for folder, name in (("begun-by-1", "flexmatch"), ("begun-by-2", "cta")):
-        assert max(differences(runs / folder, runs / f"{name}-1").values()) < CLOSE
-        wanted = [line["supervised_loss"] for line in read_metrics(runs / f"{name}-1" / "metrics.jsonl")]
-        found = [line["supervised_loss"] for line in read_metrics(runs / folder / "metrics.jsonl")]
-        assert found == pytest.approx(wanted)  # the sums of steps 9 and 10 were in the checkpoint
+def went_on(runs, folder, name):
+    """A checkpoint of some ranks went on with more or fewer, as if there had been one process throughout."""
+    assert max(differences(runs / folder, runs / f"{name}-1").values()) < CLOSE
+    wanted = [line["supervised_loss"] for line in read_metrics(runs / f"{name}-1" / "metrics.jsonl")]
+    found = [line["supervised_loss"] for line in read_metrics(runs / folder / "metrics.jsonl")]
+    assert found == pytest.approx(wanted)  # the sums of steps 9 and 10 were in the checkpoint
 
 
-@pytest.mark.parametrize("net", ["wrn-10-1", "elsewhere"])
-def test_synchronised_batchnorm_has_the_gradient_of_one_process(runs, net):
+def same_gradient(runs, net):
+    """Synchronised BatchNorm has the logits, gradients and running statistics of one process."""
     wanted = passed(net, Ranks())
     for rank in range(2):
         found = torch.load(f"{runs / net}-{rank}.pt")
