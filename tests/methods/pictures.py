@@ -44,6 +44,9 @@ class Table:
 
     gather = share = pixels = mean
 
+    def noise(self, images: Tensor) -> Tensor:
+        return torch.randn_like(images)
+
 
 def images(*chances: float) -> Tensor:
     """One image (2, 1, 1) for each chance of class 1; its logits sum to 0."""
