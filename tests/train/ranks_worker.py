@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from maxmatch.data.datasets import Images, from_arrays
+from maxmatch.errors import UserError
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import set_mode, synchronise
 from maxmatch.train.checkpoint import digest
@@ -48,6 +50,8 @@ def train(job: dict, out: Path) -> dict:
     def step(self: Step, t: int) -> None:
         if t == job.get("stop"):
             raise Broken
+        if (t, self.ranks.rank) == (2, job.get("bad_on")):
+            self.method = replace(self.method, threshold=0.0, weight=1e308)  # a loss that is not finite
         one_step(self, t)
 
     whole_steps, one_step = Training._steps, Step.__call__
@@ -59,6 +63,8 @@ def train(job: dict, out: Path) -> dict:
         )  # fmt: skip
     except Broken:
         return {}
+    except UserError as error:
+        return {"said": str(error)}
     finally:
         Training._steps, Step.__call__ = whole_steps, one_step
 

@@ -85,7 +85,7 @@ def test_ranks_end_where_one_process_ends(tmp_path):
     checks += [(images_pass_or_not, name) for name in ("fixmatch", "joint", "flexmatch", "freematch", "cta", "uda")]
     checks += [(same_bits, name) for name in (*CASES, "unsynchronised")]
     checks += [(went_on, "begun-by-1", "flexmatch"), (went_on, "begun-by-2", "cta")]
-    checks += [(same_gradient, "wrn-10-1"), (same_gradient, "elsewhere")]
+    checks += [(same_gradient, "wrn-10-1"), (same_gradient, "elsewhere"), (stopped_together,)]
     wrong = []
     for look, *what in checks:
         try:
@@ -103,6 +103,7 @@ def all_runs(folder):
     jobs += [{"recipe": recipe("cta"), "out": str(folder / "begun-by-2"), "stop": 10}]
     jobs += [{"recipe": recipe("cta", sync_batchnorm=False), "out": str(folder / "unsynchronised-2")}]
     jobs += [{"net": net, "out": str(folder / net)} for net in ("wrn-10-1", "elsewhere")]
+    jobs += [{"recipe": recipe("joint"), "out": str(folder / "bad-2"), "bad_on": 1}]
     two = run_jobs(folder, 2, jobs)
     for name in CASES:
         train({"recipe": recipe(name)}, folder / f"{name}-1")
@@ -173,6 +174,13 @@ def went_on(runs, folder, name):
     wanted = [line["supervised_loss"] for line in read_metrics(runs / f"{name}-1" / "metrics.jsonl")]
     found = [line["supervised_loss"] for line in read_metrics(runs / folder / "metrics.jsonl")]
     assert found == pytest.approx(wanted)  # the sums of steps 9 and 10 were in the checkpoint
+
+
+def stopped_together(runs):
+    """A loss that is not finite on rank 1 alone stopped both after that step, and one of them said so."""
+    said = sorted(json.loads((runs / "bad-2" / f"returned-{rank}.json").read_text())["said"] for rank in range(2))
+    assert said[0] == "another process of this run has said why it ends"
+    assert said[1].startswith("the unlabeled loss is not finite at step 2;")
 
 
 def same_gradient(runs, net):
