@@ -594,3 +594,20 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_scraps(tmp_path, monkeypa
         write_safely(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_of_several_processes_one_speaks(capsys, monkeypatch, trained):
+    monkeypatch.setenv("RANK", "1")
+    assert call(capsys, "train", "digits@20", "--set", "train.bach=3") == (2, "", "")
+    assert call(capsys, "train", "--resume", "--out", trained) == (0, "", "")
+    monkeypatch.setenv("RANK", "0")
+    assert call(capsys, "train", "digits@20", "--set", "train.bach=3")[2].startswith("maxmatch: unknown setting")
+
+
+def test_started_again_by_torchrun_a_run_goes_on(capsys, monkeypatch, trained):
+    words = ("train", "digits@20", *SMALL, "--out", trained)
+    assert "already holds a run" in call(capsys, *words)[2]
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    code, out, said = call(capsys, *words, "--force")
+    assert (code, json.loads(out)["steps"]) == (0, 6)
+    assert "is finished" in said

@@ -10,6 +10,15 @@ class UserError(Exception):
     """Something only the user can mend; the command line prints it as one line and exits with `code`."""
 
     code = 1
+    from_rank = False  # True where one of several processes speaks for all
+
+
+class Unsaid(UserError):
+    """Another process of this run has said why it ends: exit with the same code, silently."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("another process of this run has said why it ends")
+        self.code = code
 
 
 class UsageError(UserError):

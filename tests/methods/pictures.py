@@ -42,7 +42,10 @@ class Table:
     def mean(self, value: Tensor) -> Tensor:
         return value
 
-    pixels = mean
+    gather = share = pixels = mean
+
+    def noise(self, images: Tensor) -> Tensor:
+        return torch.randn_like(images)
 
 
 def images(*chances: float) -> Tensor:

@@ -38,7 +38,10 @@ class Table:
     def mean(self, value: Tensor) -> Tensor:
         return value
 
-    gather = pixels = mean
+    gather = share = pixels = mean
+
+    def noise(self, images: Tensor) -> Tensor:
+        return torch.randn_like(images)
 
 
 def logits(*chances: float) -> Tensor:

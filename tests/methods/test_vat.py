@@ -128,7 +128,7 @@ def change(method: VAT, run: Runner, batch: Batch, seed: int = 1) -> Tensor:
     torch.manual_seed(seed)
     starts = iter([torch.randn(64, 1, 8, 8) for _ in batch.strong])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "randn_like", lambda images: next(starts).to(images.dtype))
+        patch.setattr(run, "noise", lambda images: next(starts).to(images.dtype))
         return method.prepare(run, batch).strong - run.pixels(batch.weak[0])
 
 

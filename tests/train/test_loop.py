@@ -42,6 +42,7 @@ RESULT_KEYS = [
     "seconds_compiling",
     "mode",
     "kernels",
+    "ranks",
     "seconds_total",
     "steps_per_second",
     "device",

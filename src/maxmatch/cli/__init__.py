@@ -10,8 +10,8 @@ import typer
 
 from maxmatch import __version__
 from maxmatch.cli import listing, measuring, pretraining, publishing, storing, training, using  # noqa: F401  commands
-from maxmatch.cli.app import app
-from maxmatch.errors import UserError
+from maxmatch.cli.app import app, speaks
+from maxmatch.errors import Unsaid, UserError
 
 # As a newcomer meets them; --help follows.
 ORDER = (
@@ -36,8 +36,10 @@ def run(arguments: list[str]) -> int:
     """The exit code of a command: 0, 1 an error, 2 wrong words, 130 and 143 a signal."""
     try:
         outcome = typer.main.get_command(app).main(arguments, prog_name="maxmatch", standalone_mode=False)
+    except Unsaid as error:
+        return error.code
     except UserError as error:
-        return _fail(str(error), error.code)
+        return _fail(str(error), error.code, error.from_rank)
     except ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)
@@ -53,8 +55,9 @@ def run(arguments: list[str]) -> int:
     return _fail("stopped", 130) if outcome == 130 else outcome if isinstance(outcome, int) else 0
 
 
-def _fail(message: str, code: int) -> int:
-    print(f"maxmatch: {' '.join(message.split())}", file=sys.stderr)
+def _fail(message: str, code: int, from_rank: bool = False) -> int:
+    if from_rank or speaks():
+        print(f"maxmatch: {' '.join(message.split())}", file=sys.stderr)
     return code
 
 

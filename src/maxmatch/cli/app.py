@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 app = typer.Typer(
@@ -13,3 +15,13 @@ app = typer.Typer(
     epilog="Begin with: maxmatch demo",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def speaks() -> bool:
+    """Whether this process is the one that prints: torchrun starts several alike."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def restarted() -> bool:
+    """Whether torchrun has started this process again, after one of its run had died."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from maxmatch.cli.app import app
+from maxmatch.cli.app import app, speaks
 from maxmatch.cli.options import Config, Device, Sets, Strict, given
 from maxmatch.cli.training import print_result, process_start
 from maxmatch.errors import UsageError
@@ -66,6 +66,6 @@ def pretrain(
     recipe = compose(method=next(iter(PRETRAINING)), config=config, given=typed)
     if out is None:
         out = Path("runs") / f"{title(recipe.data)}-{method_name(recipe.method)}-{recipe.train.seed}"
-    if recipe.data.name == "folder":
+    if recipe.data.name == "folder" and speaks():
         print(describe(recipe), file=sys.stderr)
     print_result(out, fit(recipe, out, force=force, log=log or (), started=started))

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from maxmatch.cli.app import app
+from maxmatch.cli.app import app, restarted, speaks
 from maxmatch.cli.options import (
     Config,
     Data,
@@ -88,29 +88,37 @@ def train(
     from maxmatch.train.recipes import compose
     from maxmatch.train.resume import resumed_recipe
 
+    recipe = None
+    if not resume:
+        if data is None and config is None:
+            raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
+        recipe = compose(config=config, given=typed)
+        if not recipe.method.needs.labelled:
+            raise UsageError(f"--method {method_name(recipe.method)} learns no classes: type maxmatch pretrain DATA")
+        if out is None:
+            name = method_name(recipe.method).replace(":", "-")
+            out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
+        if restarted() and (out / "recipe.json").exists():
+            resume, force = True, False
     if resume:
         if out is None or force:
             raise UsageError("--resume goes with --out RUN, and without --force: maxmatch train --resume --out runs/a")
         recipe = resumed_recipe(out, typed, config)
         finished = finished_result(out, recipe)
-        if finished is not None:
+        if finished is not None and speaks():
             print(
                 f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}",
                 file=sys.stderr,
             )
-            print_result(out, finished)
-            return
-        print_result(out, fit(recipe, out, resume=True, log=log or (), started=started), report)
+        print_result(
+            out,
+            finished or fit(recipe, out, resume=True, log=log or (), started=started),
+            report and finished is None,
+        )
         return
-    if data is None and config is None:
-        raise UsageError("no data: type maxmatch train digits@40, or maxmatch train --resume --out RUN")
-    recipe = compose(config=config, given=typed)
-    if not recipe.method.needs.labelled:
-        raise UsageError(f"--method {method_name(recipe.method)} learns no classes: type maxmatch pretrain DATA")
-    if out is None:
-        name = method_name(recipe.method).replace(":", "-")
-        out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
-    if recipe.data.name == "folder":
+    assert recipe is not None
+    assert out is not None
+    if recipe.data.name == "folder" and speaks():
         print(describe(recipe), file=sys.stderr)
     print_result(out, fit(recipe, out, force=force, log=log or (), started=started), report)
 
@@ -155,6 +163,8 @@ def settings(
 
 def print_result(out: Path, result: dict[str, Any], report: bool = False) -> None:
     """The result as one JSON line on standard output, and what to type next on standard error; the page, if asked."""
+    if not speaks():
+        return
     print(json.dumps(result), flush=True)
     run = shlex.quote(str(out))
     if result["method"] in PRETRAINING:

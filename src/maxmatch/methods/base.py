@@ -110,6 +110,12 @@ class Run(Protocol):
     def gather(self, value: Tensor) -> Tensor:
         """All ranks' values, one after the other."""
 
+    def share(self, value: Tensor) -> Tensor:
+        """This rank's part of a value that all ranks have: the reverse of `gather`."""
+
+    def noise(self, images: Tensor) -> Tensor:
+        """Normal noise for float images (..., B, C, H, W): this rank's part of that of the whole batch."""
+
 
 def parse_views(value: Any, name: str = "k") -> int | tuple[tuple[int, float], ...]:
     """The number of views K: an int, `1,2,3` (uniform) or `1:.5,2:.3,3:.2` (weights), sorted and summing to one.

@@ -75,12 +75,13 @@ class FreeMatch(Consistency):
         so_far = part(run, Progress, "progress")
         p = torch.stack([probabilities(logits) for logits in variants]).mean(0)
         kept = target.keep.to(p.dtype)[:, None]
-        many = kept.sum().clamp_min(1)
-        mean = (kept * p).sum(0) / many
-        often = (kept * functional.one_hot(p.argmax(-1), p.shape[1])).sum(0) / many
+        kept_in_all = run.mean(kept.sum())
+        many = torch.where(kept_in_all > 0, kept_in_all, 1)
+        mean = run.mean((kept * p).sum(0)) / many
+        often = run.mean((kept * functional.one_hot(p.argmax(-1), p.shape[1])).sum(0)) / many
         wanted, found = _shares(so_far.predicted, so_far.labels).to(p.dtype), _shares(mean, often)
         fairness = (wanted * torch.log(found + 1e-12)).sum()
-        return {"fairness": self.fairness * fairness * torch.gt(kept.sum(), 0)}
+        return {"fairness": self.fairness * fairness * torch.gt(kept_in_all, 0)}
 
 
 def _shares(p: Tensor, often: Tensor) -> Tensor:

@@ -42,15 +42,15 @@ class ICT(Consistency):
 
     def prepare(self, run: Run, batch: Batch) -> Batch:
         assert batch.mix is not None  # `needs` asked for it
-        count, images, targets = len(batch.index), [], []
+        images, targets = [], []
         logits = torch.cat(list(run.teacher(*batch.strong)))  # of the very views that are mixed
-        opinions = torch.split(self.aligned(run, batch, probabilities(logits)), count)
+        opinions = torch.split(self.aligned(run, batch, probabilities(logits)), len(batch.index))
         for view, (images_of_view, p) in enumerate(zip(batch.strong, opinions, strict=True)):
-            drawn = slice(view * count, (view + 1) * count)
-            partner, weight = batch.mix.order[drawn].argsort(), batch.mix.weight[drawn]
-            pixels = run.pixels(images_of_view)
-            images.append(mixed(pixels, pixels[partner], weight))
-            targets.append(mixed(p, p[partner], weight))
+            others, theirs = run.gather(images_of_view), run.gather(p)  # a partner may be on another rank
+            drawn = slice(view * len(others), (view + 1) * len(others))
+            partner, weight = run.share(batch.mix.order[drawn].argsort()), run.share(batch.mix.weight[drawn])
+            images.append(mixed(run.pixels(images_of_view), run.pixels(others[partner]), weight))
+            targets.append(mixed(p, theirs[partner], weight))
         return replace(batch, strong=torch.stack(images), target=torch.stack(targets))
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from maxmatch.methods.base import Mix, Run
 
 
 def mixed(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
@@ -16,20 +20,27 @@ def mixed(one: Tensor, other: Tensor, weight: Tensor) -> Tensor:
     return w * one + (1 - w) * other
 
 
-def mixed_up(images: Tensor, targets: Tensor, order: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """MixUp of a set with itself as MixMatch does it: shuffled by `order`, each image nearer to itself.
+def mixed_up(run: Run, images: Sequence[Tensor], targets: Sequence[Tensor], mix: Mix) -> tuple[Tensor, Tensor]:
+    """MixUp of groups of images with one another as MixMatch does it: all shuffled together, each nearer to itself.
 
-    `order` and `weight` are those of `batch.mix`, drawn where a method's `needs` have `mix=alpha`.
+    `mix` is `batch.mix`, drawn where a method's `needs` have `mix=alpha`. A partner may be on another rank, so images
+    are gathered, as bytes. Returns pixels and targets of all groups, one behind the other.
     """
-    partner, weight = order[: len(images)].argsort(), weight[: len(images)]
+    sizes, mine, taught = [len(group) for group in images], torch.cat(list(images)), torch.cat(list(targets))
+    others, their_targets = run.gather(mine), run.gather(taught)  # rank by rank, and there group by group
+    places = torch.arange(len(others), device=mine.device).view(-1, len(mine))
+    order = torch.cat([part.flatten() for part in torch.split(places, sizes, 1)])  # group by group, as if by one rank
+
+    def own(drawn: Tensor) -> Tensor:
+        return torch.cat([run.share(part) for part in torch.split(drawn, [n * len(places) for n in sizes])])
+
+    partner, weight = own(order[mix.order[: len(order)].argsort()]), own(mix.weight[: len(order)])
     weight = torch.maximum(weight, 1 - weight)
-    return mixed(images, images[partner], weight), mixed(targets, targets[partner], weight)
+    pixels, partners = run.pixels(mine), run.pixels(others[partner])
+    return mixed(pixels, partners, weight), mixed(taught, their_targets[partner], weight)
 
 
-def noisy(pixels: Tensor, deviation: float) -> Tensor:
-    """Gaussian noise of that standard deviation on every pixel, anew at each call; pixels lie from -1 to 1.
-
-    >>> noisy(torch.zeros(2, 1, 8, 8), 0.0).any().item()
-    False
-    """
-    return pixels + deviation * torch.randn_like(pixels)
+def noisy(run: Run, images: Tensor, deviation: float) -> Tensor:
+    """Gaussian noise of that standard deviation on every pixel, anew at each call; pixels lie from -1 to 1."""
+    pixels = run.pixels(images)
+    return pixels + deviation * run.noise(pixels)

@@ -43,7 +43,7 @@ class PiModel(Consistency):
     def prepare(self, run: Run, batch: Batch) -> Batch:
         if not self.noise:
             return batch
-        x, weak, strong = (noisy(run.pixels(images), self.noise) for images in (batch.x, batch.weak, batch.strong))
+        x, weak, strong = (noisy(run, images, self.noise) for images in (batch.x, batch.weak, batch.strong))
         return replace(batch, x=x, weak=weak, strong=strong)
 
     def targets(self, p: Tensor) -> Target:

@@ -72,11 +72,9 @@ class ReMixMatch(Consistency):
         (logits,) = self.guess(run, batch.weak[0])
         guess = sharpen(self.aligned(run, batch, probabilities(logits)), self.temperature)
         labels = nn.functional.one_hot(batch.y, guess.shape[1]).to(guess.dtype)
-        images = torch.cat([batch.x_strong, batch.strong.flatten(0, 1), batch.weak[0]])
-        targets = torch.cat([labels, guess.repeat(len(batch.strong) + 1, 1)])
-        pixels = run.pixels(images)
-        first = pixels[len(labels) : len(labels) + len(guess)]
-        pixels, targets = mixed_up(pixels, targets, batch.mix.order, batch.mix.weight)
+        images = [batch.x_strong, *batch.strong, batch.weak[0]]
+        first = run.pixels(batch.strong[0])
+        pixels, targets = mixed_up(run, images, [labels, *[guess] * (len(images) - 1)], batch.mix)
         many = len(labels)
         views = pixels[many:].view(-1, *batch.weak[0].shape)  # K strong ones and the weak one
         taught = targets[many:].view(*views.shape[:2], -1)
@@ -115,7 +113,7 @@ class ReMixMatch(Consistency):
         height, width = batch.weak.shape[-2:]
         if height != width:
             raise UsageError(f"remixmatch turns images by quarters: they must be square, these have {height}x{width}")
-        quarters = torch.arange(len(batch.index), device=batch.index.device) % 4
+        quarters = run.share(torch.arange(len(run.gather(batch.index)), device=batch.index.device) % 4)
         turned = torch.stack([torch.rot90(batch.weak[0], turn, (2, 3)) for turn in range(4)])
         turned = turned[quarters, torch.arange(len(quarters), device=quarters.device)]
         (features,) = run.features(turned)

@@ -51,4 +51,5 @@ class UDA(Consistency):
         rise = {"linear": t, "log": 1 - torch.exp(-5 * t), "exp": torch.exp(5 * (t - 1))}[self.annealing]
         classes = x.shape[1]
         counts = torch.le(probabilities(x.detach()).gather(1, y[:, None])[:, 0], rise * (1 - 1 / classes) + 1 / classes)
-        return (counts * loss).sum() / counts.sum().clamp_min(1)
+        many = run.mean(counts.sum().to(loss.dtype))
+        return (counts * loss).sum() / torch.where(many > 0, many, 1)

@@ -68,7 +68,7 @@ class VAT(Consistency):
     def _climb(self, run: Run, images: Tensor, p: Tensor) -> Tensor:
         """The images, moved to where the prediction differs most from p."""
         linf = self.ball == "linf"
-        moved = _unit(torch.randn_like(images)) * self.step
+        moved = _unit(run.noise(images)) * self.step
         for _ in range(self.climbs):
             with torch.enable_grad():
                 moved = moved.detach().requires_grad_()

@@ -2,12 +2,12 @@
 
 `score` is what select-then-train needs and torch has no name for: batch statistics as in training, running ones
 untouched, so that they move once a step however many passes there are. Nets from elsewhere keep their nn.BatchNorm and
-are scored the same way.
+are scored the same way. `synchronise` lets all processes of a run take the statistics of the whole batch, on a CPU too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -15,7 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from maxmatch.errors import UsageError
+
 Mode = Literal["train", "score", "eval"]
+Stacked = Callable[[Tensor], Tensor]  # a tensor to those of all ranks (N, ...), with their gradients
 
 
 class BatchNorm(nn.Module):
@@ -28,6 +31,7 @@ class BatchNorm(nn.Module):
         super().__init__()
         self.momentum, self.eps = momentum, eps
         self.mode: Mode = "train"
+        self.stacked: Stacked | None = None
         self.weight = nn.Parameter(torch.ones(channels))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.register_buffer("running_mean", torch.zeros(channels))
@@ -35,10 +39,69 @@ class BatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         mean, var = (None, None) if self.mode == "score" else (self.running_mean, self.running_var)
+        if self.stacked is not None and self.mode != "eval":
+            return normalised(x, mean, var, self.weight, self.bias, self.momentum, self.eps, self.stacked)
         return functional.batch_norm(x, mean, var, self.weight, self.bias, self.mode != "eval", self.momentum, self.eps)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, momentum={self.momentum:g}, eps={self.eps:g}"
+
+
+class Synchronised(nn.modules.batchnorm._BatchNorm):
+    """An nn.BatchNorm of a net from elsewhere, over all ranks."""
+
+    stacked: Stacked
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As nn.BatchNorm, but that the batch is that of all ranks."""
+        if not self.training:
+            return super().forward(x)
+        mean, var, momentum = None, None, self.momentum
+        if self.track_running_stats:
+            mean, var = self.running_mean, self.running_var
+            if self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+                momentum = 1 / int(self.num_batches_tracked) if momentum is None else momentum  # as nn.BatchNorm has it
+        momentum = 0.0 if momentum is None else momentum
+        return normalised(x, mean, var, self.weight, self.bias, momentum, self.eps, self.stacked)
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        pass
+
+
+def synchronise(net: nn.Module, stacked: Stacked) -> None:
+    """Let every BatchNorm of a net take the statistics of the whole batch, of which each rank sees an equal part."""
+    for module in net.modules():
+        if type(module) in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):
+            module.__class__ = Synchronised  # in place: whoever holds the module, and its names in a file, stay as is
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+            raise UsageError(
+                f"train.sync_batchnorm = true: this net has {type(module).__name__}, which can't be: leave it out"
+            )
+        if isinstance(module, BatchNorm | Synchronised):
+            module.stacked = stacked
+
+
+def normalised(
+    x: Tensor, running_mean: Tensor | None, running_var: Tensor | None, weight: Tensor | None, bias: Tensor | None,
+    momentum: float, eps: float, stacked: Stacked,
+) -> Tensor:  # fmt: skip
+    """(B, C, ...) by the statistics of all ranks' images, which move the running ones where those are given."""
+    exact = x if x.dtype == torch.float64 else x.float()
+    var, mean = torch.var_mean(exact, [d for d in range(x.ndim) if d != 1], correction=0)
+    parts = stacked(torch.stack([mean, var]))  # (N, 2, C): one message
+    mean = parts[:, 0].mean(0)
+    var = (parts[:, 1] + (parts[:, 0] - mean).square()).mean(0)
+    if running_mean is not None and running_var is not None:
+        many = len(parts) * x.numel() // x.shape[1]
+        with torch.no_grad():
+            running_mean.lerp_(mean.detach().to(running_mean.dtype), momentum)
+            running_var.lerp_((var.detach() * (many / max(many - 1, 1))).to(running_var.dtype), momentum)
+    shape = (1, -1, *[1] * (x.ndim - 2))
+    y = (exact - mean.view(shape)) * torch.rsqrt(var + eps).view(shape)
+    if weight is not None and bias is not None:
+        y = y * weight.view(shape) + bias.view(shape)
+    return y.to(x.dtype)
 
 
 def set_mode(net: nn.Module, mode: Mode) -> None:

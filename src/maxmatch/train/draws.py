@@ -16,6 +16,7 @@ from torch import Tensor
 from maxmatch.augment import Views
 from maxmatch.data.plan import BLOCK, Indices, Plan
 from maxmatch.methods.base import Needs
+from maxmatch.train.distributed import Ranks
 
 Layout = dict[str, tuple[slice, tuple[int, ...]]]
 
@@ -23,7 +24,8 @@ Layout = dict[str, tuple[slice, tuple[int, ...]]]
 class Draws:
     """Names, shapes and places of a step's draws, and the rows of any block of steps.
 
-    Every view has a stream of its own, so that the first view is the same whatever K is.
+    Every view has a stream of its own, so that the first view is the same whatever K is. All is drawn for the whole
+    batch; of what belongs to an image, a rank among several keeps its part.
     """
 
     def __init__(
@@ -34,17 +36,21 @@ class Draws:
         labelled: tuple[int, int],
         unlabelled: tuple[int, int],
         scalars: Mapping[str, Callable[[int], float]],
+        ranks: Ranks = Ranks(),  # noqa: B008  frozen
     ) -> None:
         """`labelled` and `unlabelled` are (images a step, images in all); `scalars` are functions of the step."""
+        self.whole = {"labelled": labelled, "unlabelled": unlabelled}
+        self.pools = {name: (many // ranks.count, n) for name, (many, n) in self.whole.items()}
+        self._mine = {name: ranks.part(many) for name, (many, _) in self.whole.items()}
+        (mine_labelled, _), (mine_unlabelled, _) = self.pools.values()
         self.plan, self.choices, self.scalars = plan, needs.choices(), dict(scalars)
-        self.pools = {"labelled": labelled, "unlabelled": unlabelled}
         most = max(k for k, _ in self.choices)
         counts: dict[str, tuple[int, ...]] = {
-            "labelled/weak": (1, labelled[0], views.weak_uniforms),
-            "labelled/strong": (int(needs.x_strong), labelled[0], views.strong_uniforms),
-            "weak": (needs.weak, unlabelled[0], views.weak_uniforms),
-            "strong": (most, unlabelled[0], views.uniforms(needs.variants)),
-            "labelled/probe": (int(views.learner is not None), labelled[0], views.probe_uniforms),
+            "labelled/weak": (1, mine_labelled, views.weak_uniforms),
+            "labelled/strong": (int(needs.x_strong), mine_labelled, views.strong_uniforms),
+            "weak": (needs.weak, mine_unlabelled, views.weak_uniforms),
+            "strong": (most, mine_unlabelled, views.uniforms(needs.variants)),
+            "labelled/probe": (int(views.learner is not None), mine_labelled, views.probe_uniforms),
         }
         mixing = labelled[0] + (needs.weak + most) * unlabelled[0] if needs.mix is not None else 0
         counts |= {"mix/order": (mixing,), "mix/weight": (mixing,)}
@@ -70,7 +76,9 @@ class Draws:
                     floats[:, place] = self.plan.betas(name, number, shape[0], alpha)
                 continue
             for view, part in enumerate(np.split(floats[:, place], shape[0], axis=1) if shape[0] else ()):
-                part[:] = self.plan.block(f"{name}/{view}", number, shape[1:]).reshape(BLOCK, -1)
+                pool = "labelled" if name.startswith("labelled/") else "unlabelled"
+                drawn = self.plan.block(f"{name}/{view}", number, (self.whole[pool][0], *shape[2:]))
+                part[:] = drawn[:, self._mine[pool]].reshape(BLOCK, -1)
         ints = np.empty((BLOCK, _width(self.ints)), np.int64)
         ints[:, self.ints["step"][0]] = np.arange(first, first + BLOCK)[:, None]
         for name in self.pools:
@@ -78,11 +86,11 @@ class Draws:
         return torch.from_numpy(floats), torch.from_numpy(ints)
 
     def indices(self, name: str, number: int) -> Indices:
-        """Which images of a pool the steps of a block see, (BLOCK, batch)."""
-        batch, n = self.pools[name]
+        """Which images of a pool the steps of a block see, (BLOCK, batch): this rank's part of them."""
+        batch, n = self.whole[name]
         if not batch:
             return np.empty((BLOCK, 0), np.int64)
-        return self.plan.indices(name, number, BLOCK * batch, n).reshape(BLOCK, batch)
+        return self.plan.indices(name, number, BLOCK * batch, n).reshape(BLOCK, batch)[:, self._mine[name]]
 
 
 class Rows:

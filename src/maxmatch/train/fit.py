@@ -13,7 +13,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -40,6 +40,7 @@ from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info, save_model
 from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.train.distributed import Ranks, check, joined, one_voice
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
@@ -66,7 +67,8 @@ def fit(
 
     `data` stands in for a data set by name. `resume` goes on from the newest checkpoint of a run begun with the same
     recipe; `force` replaces a run that is there; `log` names loggers beside metrics.jsonl (`tensorboard`). `started`
-    is when the clock of seconds_total began. `warn` takes the warnings, which else go to standard error.
+    is when the clock of seconds_total began. `warn` takes the warnings, which else go to standard error. Started by
+    torchrun, all processes call it alike: they train together, rank 0 writes, and each returns the result.
     """
     started = time.time() if started is None else started
     loggers = {name: find_logger(name) for name in log}
@@ -80,21 +82,36 @@ def fit(
             return finished
     else:
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
-    with torch.random.fork_rng(), torch_settings(recipe), one_line_errors(recipe, folder):
-        training = go_on(recipe, folder, data, quiet) if resume else begin(recipe, folder, data, force, quiet)
-        with alone_in(folder):
-            return training.run(started, [logger(str(folder / name)) for name, logger in loggers.items()], warn)
+    with (
+        joined(recipe.train.device) as ranks, one_voice(ranks, folder), _own_generators(recipe), torch_settings(recipe),
+        one_line_errors(recipe, folder),
+    ):  # fmt: skip
+        check(recipe.train, ranks)
+        training = (
+            go_on(recipe, folder, data, quiet, ranks) if resume else begin(recipe, folder, data, force, quiet, ranks)
+        )
+        with alone_in(folder) if ranks.first else nullcontext():
+            opened = [logger(str(folder / name)) for name, logger in loggers.items()] if ranks.first else []
+            return training.run(started, opened, warn)
 
 
 def begin(
-    recipe: Recipe, folder: Path, data: Images | None = None, force: bool = False, quiet: bool = False
+    recipe: Recipe,
+    folder: Path,
+    data: Images | None = None,
+    force: bool = False,
+    quiet: bool = False,
+    ranks: Ranks = Ranks(),  # noqa: B008  frozen
 ) -> Training:
     """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
     if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
-    images = load_data(recipe, _teller(quiet)) if data is None else data
+    images = load_data(recipe, _teller(quiet or not ranks.first)) if data is None else data
     split = draw_split(recipe, images)
-    training = _build(recipe, folder, images, split, _start_of(recipe), quiet)
+    training = _build(recipe, folder, images, split, _start_of(recipe), quiet, ranks)
+    ranks.largest(0)  # all ranks have come so far
+    if not ranks.first:
+        return training
     _claim(folder, force)
     write_safely(folder / "recipe.json", recipe.to_json().encode())
     split.save(folder / "split.json", images.sha256(), images.left_out)
@@ -102,7 +119,13 @@ def begin(
     return training
 
 
-def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool = False) -> Training:
+def go_on(
+    recipe: Recipe,
+    folder: Path,
+    data: Images | None = None,
+    quiet: bool = False,
+    ranks: Ranks = Ranks(),  # noqa: B008  frozen
+) -> Training:
     """The run in a folder, as its newest sound checkpoint left it, or at step 0 if it has none."""
     if data is None and recipe.data.name not in (*DATASETS, "folder"):
         raise UsageError(
@@ -110,11 +133,14 @@ def go_on(recipe: Recipe, folder: Path, data: Images | None = None, quiet: bool 
         )
     begun = (folder / "split.json").exists()
     left_out = saved_left_out(folder / "split.json") if begun else None
-    images = load_data(recipe, _teller(quiet), left_out) if data is None else data
+    images = load_data(recipe, _teller(quiet or not ranks.first), left_out) if data is None else data
     digest = images.sha256()
     split = load_split(folder / "split.json", digest) if begun else draw_split(recipe, images)
     start = folder / "initial.safetensors"
-    training = _build(recipe, folder, images, split, start if start.exists() else _start_of(recipe), quiet)
+    start_here = start if start.exists() else _start_of(recipe)
+    training = _build(recipe, folder, images, split, start_here, quiet, ranks)
+    if not ranks.first:
+        return training
     if not begun:
         split.save(folder / "split.json", digest, images.left_out)
     if not start.exists():
@@ -149,7 +175,9 @@ def _start_of(recipe: Recipe) -> Path | None:
     return Path(recipe.train.init) / "model.safetensors" if recipe.train.init is not None else None
 
 
-def _build(recipe: Recipe, folder: Path, images: Images, split: Split, start: Path | None, quiet: bool) -> Training:
+def _build(
+    recipe: Recipe, folder: Path, images: Images, split: Split, start: Path | None, quiet: bool, ranks: Ranks
+) -> Training:
     """All parts of a run; weights, and with them how pixels become numbers, are those of `start` if there is one."""
     assert isinstance(recipe.train.threads, int)
     torch.set_num_threads(recipe.train.threads)
@@ -159,7 +187,7 @@ def _build(recipe: Recipe, folder: Path, images: Images, split: Split, start: Pa
     if start is not None:
         theirs = read_info(start).preprocessing
         preprocessing = replace(preprocessing, mean=theirs.mean, std=theirs.std)
-    training = Training(recipe, folder, images, split, find_device(recipe.train.device), preprocessing, quiet)
+    training = Training(recipe, folder, images, split, find_device(recipe.train.device), preprocessing, quiet, ranks)
     if start is not None:
         _take_weights(training, start)
     return training
@@ -198,7 +226,7 @@ def _claim(folder: Path, force: bool) -> None:
 
 def _take_weights(training: Training, path: Path) -> None:
     """Start net and average from a weight file of the same net and classes; from a pretrained net, all but the head."""
-    with torch.random.fork_rng():  # making the net draws weights; the run's own draws go on as if it had not
+    with _own_generators(training.recipe):  # making the net draws weights; the run's own draws go on as if it had not
         net, info = load_model(path)
     ours, theirs = training.info, info
     encoder = not theirs.classes and bool(ours.classes)
@@ -222,6 +250,13 @@ def _told(info: ModelInfo) -> str:
     """A net in words: its name, what it tells apart, and what it takes."""
     head = f"{len(info.classes)} classes" if info.classes else f"a projection to {info.net.get('projection')} numbers"
     return f"{info.net['name']}, {head}, {info.preprocessing.channels} channels"
+
+
+def _own_generators(recipe: Recipe) -> AbstractContextManager[None]:
+    """Within: torch's generators are the run's; afterwards as they were. Other GPUs belong to other ranks."""
+    return torch.random.fork_rng(
+        [torch.cuda.current_device()] if recipe.train.device == "cuda" and torch.cuda.is_available() else []
+    )
 
 
 @contextmanager
@@ -248,10 +283,13 @@ def torch_settings(recipe: Recipe) -> Iterator[None]:
 
 @contextmanager
 def _room_to_compile() -> Iterator[None]:
-    """torch compiles a piece of source for eight uses at most, and all passes share one. Afterwards all is let go."""
+    """torch compiles a piece of source for eight uses at most, and all passes share one. Afterwards all is let go.
+
+    Passes are compiled whole with several ranks too: what DDP would cut them for, the reductions inside forbid.
+    """
     import torch._dynamo
 
-    with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024):
+    with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024, optimize_ddp=False):
         try:
             yield
         finally:
@@ -261,7 +299,7 @@ def _room_to_compile() -> Iterator[None]:
 @contextmanager
 def one_line_errors(recipe: Recipe, folder: Path) -> Iterator[None]:
     """A full disk, an unwritable folder or too little memory is the user's to mend: say it in one line."""
-    again = f"then type {recipe.command} --resume --out {shlex.quote(str(folder))}"
+    again = f"then type maxmatch {recipe.verb} --resume --out {shlex.quote(str(folder))}"
     try:
         yield
     except OSError as error:

@@ -16,13 +16,20 @@ from torch import Tensor
 
 from maxmatch.augment.ops import OPS
 from maxmatch.methods.base import Losses, Seen
+from maxmatch.train.distributed import Ranks
 
 
 class Health:
     """Sums over the steps since the last `read`. They are tensors of fixed shape, saved in the checkpoint."""
 
-    def __init__(self, terms: tuple[str, ...], views: int, device: torch.device) -> None:
-        self.terms = terms
+    def __init__(
+        self,
+        terms: tuple[str, ...],
+        views: int,
+        device: torch.device,
+        ranks: Ranks = Ranks(),  # noqa: B008  frozen
+    ) -> None:
+        self.terms, self._ranks = terms, ranks
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
@@ -45,6 +52,10 @@ class Health:
         bad = ~torch.stack([losses.terms[name].detach() for name in self.terms]).isfinite()
         self.first_bad.copy_(torch.where(bad & (self.first_bad < 0), step, self.first_bad))
         return bad.any().float()
+
+    def agree(self) -> None:
+        """Make the sums those of the whole batch, the mean over the ranks; once more changes nothing."""
+        self._ranks.average(list(self.sums.values()))
 
     def tensors(self) -> dict[str, Tensor]:
         """All that changes, for the checkpoint and for a capture's warm-up to be undone."""
@@ -70,17 +81,19 @@ class Health:
         self.sums["kept"] += keep.mean()
         label = seen.target if seen.target.ndim == 1 else seen.target.argmax(-1)
         known = (truth >= 0) & (seen.keep > 0)
-        self.sums["known"] += torch.stack([known.sum(), (known & (label == truth)).sum()])
+        many = self._ranks.count  # counts are those of as many images as the whole batch has, since means are taken
+        self.sums["known"] += many * torch.stack([known.sum(), (known & (label == truth)).sum()])
         views = torch.arange(len(op), device=op.device)
         kept = seen.keep > 0
-        self.sums["view_wins"][: len(op)] += ((seen.winner == views[:, None]) & kept).sum(1)
+        self.sums["view_wins"][: len(op)] += many * ((seen.winner == views[:, None]) & kept).sum(1)
         used = (op[..., None] == self._ops).any(2) & kept[:, None]  # (K, B, ops): this view has this operation
         won = used[seen.winner, torch.arange(len(kept), device=op.device)]  # (B, ops)
-        self.sums["op_seen"] += used.sum((0, 1))
-        self.sums["op_wins"] += won.sum(0)
+        self.sums["op_seen"] += many * used.sum((0, 1))
+        self.sums["op_wins"] += many * won.sum(0)
 
     def read(self) -> dict[str, Any]:
         """The figures of the steps since the last read, as plain numbers; the sums start again at zero."""
+        self.agree()
         sums: dict[str, Any] = {name: value.tolist() for name, value in self.sums.items()}
         for value in self.sums.values():
             value.zero_()

@@ -59,6 +59,16 @@ class Metrics:
             logger.close()
 
 
+class Unwritten:
+    """Metrics of a rank that does not write."""
+
+    def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All sound lines of a metrics.jsonl."""
     return [json.loads(line) for line in _lines(path) if math.isfinite(_step_of(line))]
@@ -76,11 +86,11 @@ def _step_of(line: str) -> float:
 
 
 class Screen:
-    """A progress bar on a terminal; elsewhere a line at each evaluation. `quiet` shows warnings alone."""
+    """A progress bar on a terminal; elsewhere a line an evaluation. `quiet` shows warnings alone, `mute` nothing."""
 
-    def __init__(self, title: str, steps: int, quiet: bool = False) -> None:
-        self.console = Console(stderr=True)
-        self.title, self.steps, self.quiet = title, steps, quiet
+    def __init__(self, title: str, steps: int, quiet: bool = False, mute: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=mute)
+        self.title, self.steps, self.quiet = title, steps, quiet or mute
         self._bar: Progress | None = None
         self._begun = time.monotonic()
         if self.console.is_terminal and not quiet:

@@ -30,9 +30,10 @@ from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
+from maxmatch.train.distributed import Ranks
 from maxmatch.train.draws import Draws
 from maxmatch.train.feed import Feed
-from maxmatch.train.log import Logger, Metrics, Screen
+from maxmatch.train.log import Logger, Metrics, Screen, Unwritten
 from maxmatch.train.pictures import title as data_title
 from maxmatch.train.recipe import Recipe, learning_rate
 from maxmatch.train.result import make_result, warnings_of
@@ -51,7 +52,9 @@ class Training:
         device: torch.device,
         preprocessing: Preprocessing,
         quiet: bool = False,
+        ranks: Ranks = Ranks(),  # noqa: B008  frozen
     ) -> None:
+        self.ranks = ranks
         settings, needs, projection = recipe.train, recipe.method.needs, recipe.method.projection
         if projection is not None:  # what knows no classes has no error
             images = replace(images, test_x=None, test_y=None)
@@ -79,19 +82,24 @@ class Training:
             labelled=(settings.batch if needs.labelled else 0, len(split.labelled)),
             unlabelled=(settings.batch * settings.ratio, len(split.unlabelled)),
             scalars={"lr": partial(learning_rate, settings), "progress": lambda step: step / settings.steps},
+            ranks=ranks,
         )
         places = {"labelled": split.labelled, "unlabelled": split.unlabelled}
         feed = Feed(images.files, places, draws, device) if images.files is not None and images.streamed else None
         batches = Batches(images, split, self.views, needs, device, feed)
-        mode, note = choose_mode(settings.step, recipe.method, device, settings.micro_batch)
-        self.step = Step(recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode)
+        mode, note = choose_mode(settings.step, recipe.method, device, settings.micro_batch, ranks.count)
+        self.step = Step(
+            recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode, ranks
+        )
         self.notes = [*([note] if note else []), *self.step.run.notes]
+        if settings.sync_batchnorm and ranks.count > 1 and device.type == "cuda" and settings.kernels == "auto":
+            self.notes.append("train.sync_batchnorm = true: with torch's kernels, the fused ones don't have it")
         self.progress = Progress()
         shown = f"@{recipe.data.labels}" if needs.labelled else ""
         title = f"{data_title(recipe.data)}{shown} {method_name(recipe.method)}"
-        self.screen = Screen(title, settings.steps, quiet)
+        self.screen = Screen(title, settings.steps, quiet, mute=not ranks.first)
         self.test: tuple[Tensor, Tensor] | None = None
-        if images.test_x is not None and images.test_y is not None and len(images.test_x):
+        if ranks.first and images.test_x is not None and images.test_y is not None and len(images.test_x):
             self.test = images.test_x.to(device), images.test_y.to(device)
 
     @property
@@ -106,7 +114,10 @@ class Training:
     def restore(self) -> None:
         """Go on where the newest sound checkpoint left off, or at step 0 if there is none."""
         tensors = self._tensors()
-        found = restore_checkpoint(self.folder / "checkpoint", tensors, self.screen.say)
+        # `run` gives it to the others: a file system may show each of them another newest checkpoint.
+        found = (
+            None if not self.ranks.first else restore_checkpoint(self.folder / "checkpoint", tensors, self.screen.say)
+        )
         if found is not None:
             self.progress = found
             _set_generator(self.device, tensors[f"generator.{self.device.type}"])
@@ -116,25 +127,39 @@ class Training:
     ) -> dict[str, Any]:
         """Do the steps that are left, and return what result.json holds; `started` is when the run's clock began."""
         for warning in [*self.notes, *self.images.notes, *warnings_of(self.recipe, self.images, self.split)]:
-            warn(warning) if warn else self.screen.say(f"warning: {warning}")
-        metrics = Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers)
+            warn(warning) if warn and self.ranks.first else self.screen.say(f"warning: {warning}")
+        self._begin_as_one()
+        metrics = (
+            Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers) if self.ranks.first else Unwritten()
+        )
         started -= self.progress.seconds_total  # as if the run had never been stopped
         feed = self.step.batches.feed
         with closing(metrics), closing(feed) if feed else nullcontext(), self.screen, _signals() as caught:
             self._steps(metrics, caught, started)
-        if feed and feed.files.broken:
-            broken = sorted(feed.files.broken)
+        broken = sorted(set().union(*self.ranks.everyones(feed.files.broken))) if feed else []
+        if broken:
             self.screen.say(f"warning: {len(broken)} files could not be read and were shown as grey: {told(broken)}")
         self.progress.seconds_total = time.time() - started
+        return self.ranks.same(self._finish() if self.ranks.first else {})
+
+    def _begin_as_one(self) -> None:
+        """Let all ranks start from rank 0's step, weights and generator."""
+        if self.ranks.count > 1:
+            self.progress = self.ranks.same(self.progress)
+            tensors = self._tensors()
+            self.ranks.copy(tensors)
+            _set_generator(self.device, tensors[f"generator.{self.device.type}"])
+
+    def _finish(self) -> dict[str, Any]:
         save_model(self.folder / "model.safetensors", self.evaluated, self.info)
         result = make_result(
             self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
-            self.step.mode, "fused" if self.step.run.fused else "torch",
+            self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count,
         )  # fmt: skip
         write_safely(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result
 
-    def _steps(self, metrics: Metrics, caught: list[int], started: float) -> None:
+    def _steps(self, metrics: Metrics | Unwritten, caught: list[int], started: float) -> None:
         settings, progress = self.recipe.train, self.progress
         begun = time.perf_counter() - progress.seconds
         first = progress.step
@@ -142,6 +167,7 @@ class Training:
             self._first_step(t) if t == first and self.step.mode != "eager" else self.step(t)
             at = progress.step = t + 1
             last = at == settings.steps
+            stopped_by = self.ranks.largest(caught[0] if caught else 0)  # all stop after the same step
             self.screen.advance(at)
             if self.device.type == "cpu" or at % settings.log_every == 0:
                 self._stop_if_not_finite()
@@ -149,15 +175,16 @@ class Training:
                 self._log(metrics, at)
             if at % settings.evaluate_every == 0 or last:
                 self._evaluate(metrics, at)
-            if at % settings.checkpoint_every == 0 or last or caught:
+            if at % settings.checkpoint_every == 0 or last or stopped_by:
                 progress.seconds = time.perf_counter() - begun
                 progress.seconds_total = time.time() - started
                 self._save()
-            if caught:
+            if stopped_by:
+                self.ranks.largest(0)  # wait for the checkpoint: torchrun ends all once one has left
                 raise Interrupted(
                     f"stopped after step {at} of {settings.steps}, nothing is lost: "
-                    f"type {self.recipe.command} --resume --out {shlex.quote(str(self.folder))}",
-                    caught[0],
+                    f"type {self.ranks.command} {self.recipe.verb} --resume --out {shlex.quote(str(self.folder))}",
+                    stopped_by,
                 )
 
     def _first_step(self, t: int) -> None:
@@ -171,7 +198,7 @@ class Training:
         self.step.health.failure()  # waits for the device
         self.progress.seconds_compiling += time.perf_counter() - begun
 
-    def _log(self, metrics: Metrics, at: int) -> None:
+    def _log(self, metrics: Metrics | Unwritten, at: int) -> None:
         figures = self.step.health.read()
         self.progress.last_log = figures
         metrics.write("train", at, {"lr": float(self.step.lr), **figures})
@@ -180,7 +207,7 @@ class Training:
                 at, ", ".join(f"{name} loss {figures[f'{name}_loss']:.4g}" for name in self.step.method.terms)
             )
 
-    def _evaluate(self, metrics: Metrics, at: int) -> None:
+    def _evaluate(self, metrics: Metrics | Unwritten, at: int) -> None:
         if self.test is None:
             return
         logits = self.logits(self.test[0])
@@ -191,10 +218,12 @@ class Training:
 
     def _save(self) -> None:
         self._stop_if_not_finite()
+        self.step.health.agree()
         tensors = self._tensors()
         if not all(t.isfinite().all() for t in tensors.values() if t.is_floating_point()):
             raise self._failed(f"the weights are not finite after step {self.progress.step}")
-        save_checkpoint(self.folder / "checkpoint", tensors, self.progress)
+        if self.ranks.first:
+            save_checkpoint(self.folder / "checkpoint", tensors, self.progress)
 
     def _tensors(self) -> dict[str, Tensor]:
         return {**self.step.tensors(), f"generator.{self.device.type}": _generator_state(self.device)}

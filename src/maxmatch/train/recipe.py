@@ -104,6 +104,7 @@ class TrainSettings:
     ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
     precision: Literal["auto", "float64", "float32", "bf16"] = "auto"  # auto: bf16 on a GPU, float32 elsewhere
     step: Literal["auto", "eager", "compiled", "captured"] = "auto"  # auto: captured on a GPU, eager elsewhere
+    sync_batchnorm: bool = False  # True: several processes normalise by the statistics of the whole batch
     kernels: Literal["auto", "torch"] = "auto"  # auto: fused ones where they run (docs/speed.md), else torch's
     deterministic: bool = False  # the same bits each time on a GPU too, at some cost in speed
     seed: int = 1
@@ -136,9 +137,9 @@ class Recipe:
         _check(self)
 
     @property
-    def command(self) -> str:
-        """What a run by this recipe is begun and gone on with."""
-        return "maxmatch train" if self.method.needs.labelled else "maxmatch pretrain"
+    def verb(self) -> str:
+        """The command that a run by this recipe is begun and gone on with: maxmatch train, or maxmatch pretrain."""
+        return "train" if self.method.needs.labelled else "pretrain"
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Recipe:

@@ -33,6 +33,7 @@ def make_result(
     views: Views,
     mode: str,
     kernels: str,
+    ranks: int = 1,
 ) -> dict[str, Any]:
     """Every field of result.json. Errors are percent; what was not measured is None, never a missing key."""
     method, logged = recipe.method, progress.last_log
@@ -63,6 +64,7 @@ def make_result(
         "steps_per_second": round(progress.step / max(progress.seconds - progress.seconds_compiling, 1e-9), 3),
         "mode": mode,
         "kernels": kernels,
+        "ranks": ranks,
         "device": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
         "parameters": sum(p.numel() for p in net.parameters()),
         "error": summary([error for _, error in progress.errors]),

@@ -1,4 +1,4 @@
-"""What a method may touch, on one device: the passes through the net, eager or compiled."""
+"""What a method may touch: the passes through the net, eager or compiled, and what the other ranks have."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from maxmatch.nets.batchnorm import scoring, still
 from maxmatch.nets.fused import Fused, can_fuse
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.nets.wide_resnet import WideResNet
+from maxmatch.train.distributed import Ranks
 
 Pass = Callable[[Tensor], Tensor]
 
@@ -37,6 +38,7 @@ class Runner:
         compiled: bool = False,
         fused: bool = False,
         micro_batch: int | None = None,
+        ranks: Ranks = Ranks(),  # noqa: B008  frozen
     ) -> None:
         """`fused` allows the kernels of nets.fused, where they run; `notes` says where they should and don't.
 
@@ -45,8 +47,9 @@ class Runner:
         """
         parameter = next(net.parameters())
         self.state = state
+        self.mean, self.gather, self.share = ranks.mean, ranks.gather, ranks.share
         self.progress, self.step = progress, step
-        self.rank, self.ranks = 0, 1
+        self.rank, self.ranks = ranks.rank, ranks.count
         self._net, self._average, self._preprocessing = net, average.net, preprocessing
         self._eman = average.statistics
         self._dtype = parameter.dtype
@@ -103,11 +106,10 @@ class Runner:
     def pixels(self, images: Tensor) -> Tensor:
         return self._preprocessing(images, self._dtype) if images.dtype == torch.uint8 else images
 
-    def mean(self, value: Tensor) -> Tensor:
-        return value
-
-    def gather(self, value: Tensor) -> Tensor:
-        return value
+    def noise(self, images: Tensor) -> Tensor:
+        batch = images.ndim - 4
+        shape = [many * self.ranks if dim == batch else many for dim, many in enumerate(images.shape)]
+        return self.share(torch.randn(shape, dtype=images.dtype, device=images.device), batch)
 
     def _try_fused(self, net: nn.Module, preprocessing: Preprocessing) -> Fused | None:
         assert isinstance(net, WideResNet)

@@ -18,10 +18,11 @@ from maxmatch.methods.base import Batch, Losses, Method
 from maxmatch.methods.functional import probabilities
 from maxmatch.nets import num_features
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.batchnorm import set_mode, synchronise
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches
 from maxmatch.train.capture import Captured
+from maxmatch.train.distributed import Ranks, averaged_gradients
 from maxmatch.train.draws import Draws, Row, Rows
 from maxmatch.train.health import Health
 from maxmatch.train.optimizers import Optimizer
@@ -38,11 +39,12 @@ EXACT: dict[str, str | int | bool | Callable[..., object]] = {"emulate_precision
 
 
 def choose_mode(
-    wanted: str, method: Method, device: torch.device, micro_batch: int | None = None
+    wanted: str, method: Method, device: torch.device, micro_batch: int | None = None, ranks: int = 1
 ) -> tuple[Mode, str | None]:
     """How the steps run, and a line for the log where that is not what was wanted.
 
-    `auto` is captured on a GPU that Triton knows and eager elsewhere; what can't be captured runs compiled.
+    `auto` is captured on a GPU that Triton knows and eager elsewhere; what can't be captured runs compiled, as do the
+    steps of several ranks.
     """
     if device.type != "cuda":
         if wanted == "captured":
@@ -51,6 +53,11 @@ def choose_mode(
     if torch.cuda.get_device_capability(device) < (7, 0):
         return "eager", None if wanted == "eager" else "this GPU is too old to compile for; running eager"
     if wanted in ("auto", "captured"):
+        if ranks > 1:
+            return (
+                "compiled",
+                f"{ranks} processes: a step is not captured; running compiled" if wanted != "auto" else None,
+            )
         if method.capturable and micro_batch is None:
             return "captured", None
         what = type(method).__name__ if micro_batch is None else f"train.micro_batch = {micro_batch}"
@@ -71,28 +78,34 @@ class Step:
         settings: TrainSettings,
         classes: int,
         mode: Mode = "eager",
+        ranks: Ranks = Ranks(),  # noqa: B008  frozen
     ) -> None:
-        device = next(net.parameters()).device
+        device, dtype = next(net.parameters()).device, next(net.parameters()).dtype
         self.method, self.batches, self.draws, self.net = method, batches, draws, net
         self.rows = Rows(draws, device)
         row = self.rows.row
         self.lr = row["lr"]
         self.state = method.state(classes, len(batches.hidden), num_features(net))
         if self.state is not None:
-            self.state.to(device)
+            self.state.to(device, dtype)
         assert not isinstance(settings.ema_decay, str)  # settled by recipe.resolve
+        self.ranks, synchronised = ranks, settings.sync_batchnorm and ranks.count > 1
+        if synchronised:
+            synchronise(net, ranks.stacked)
         self.average = Average(net, settings.ema_decay, statistics=method.averages_statistics)
+        self._statistics = [] if synchronised else _running_statistics(net)
         self.mode, self.last = mode, settings.steps - 1
         bf16, compiled = settings.precision == "bf16", mode != "eager"
         self.run = Runner(
             net, self.average, preprocessing, self.state, row["progress"], row["step"],
-            bf16=bf16, compiled=compiled, fused=settings.kernels == "auto",
-            micro_batch=settings.micro_batch,
+            bf16=bf16, compiled=compiled, fused=settings.kernels == "auto" and not synchronised,
+            micro_batch=settings.micro_batch, ranks=ranks,
         )  # fmt: skip
         self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled)
         views = max(k for k, _ in method.needs.choices())
-        self.health = Health(method.terms, views, device)
+        self.health = Health(method.terms, views, device, ranks)
         set_mode(net, "train")
+        self._losses = averaged_gradients(lambda batch: self.method.losses(self.run, batch), net, self.state, ranks)
         self._make_batch, self._add_health = self._makers(compiled)
         self.learner = batches.views.learner
         if self.learner is not None:
@@ -124,13 +137,22 @@ class Step:
         """One step with k strong views, from the row that is loaded. Nothing here waits for the device."""
         self.run.refresh()
         batch, op = self._make_batch(self.rows.row, k)
-        losses = self.method.losses(self.run, batch)
+        losses = self._losses(batch)
         self.optimizer.zero_grad()
         torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())
+        losses = self._agreed(losses)
         self.optimizer.step(skip=self.health.guard(losses, self.run.step))
+        self.ranks.average(self._statistics)
         self.average.update()
         self._teach_policy(batch)
         self._add_health(losses, op, self.batches.hidden[batch.index])
+
+    def _agreed(self, losses: Losses) -> Losses:
+        """The terms of the whole batch: one that is not finite on any rank is so on all, and all skip the update."""
+        if self.ranks.count == 1:
+            return losses
+        terms = self.ranks.mean(torch.stack([term.detach() for term in losses.terms.values()]))
+        return losses._replace(terms=dict(zip(losses.terms, terms.unbind(), strict=True)))
 
     def _teach_policy(self, batch: Batch) -> None:
         """A policy that learns is told what the averaged net makes of probes of the step's labelled images.
@@ -154,3 +176,9 @@ class Step:
             found |= {f"policy.{n}": t for n, t in self.learner.learned.state_dict().items()}
         found |= {f"momentum.{number}": momentum for number, momentum in enumerate(self.optimizer.momenta)}
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
+
+
+def _running_statistics(net: nn.Module) -> list[Tensor]:
+    """BatchNorm's running means and variances: each rank moves its own, and their mean over the ranks is kept."""
+    names = ("running_mean", "running_var")
+    return [buffer for name, buffer in net.named_buffers() if name.rpartition(".")[2] in names]

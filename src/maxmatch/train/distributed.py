@@ -1,0 +1,271 @@
+"""Several processes that train as one: torchrun starts them, DDP averages their gradients, and this is the rest.
+
+Every rank draws the plan of the whole batch and takes one of N equal parts of it that lie one behind the other. What is
+gathered therefore stands in the order of a single process, and a mean over ranks of means over parts is the mean over
+the batch. All ranks hold the same weights, memories and statistics, so that any number of them can go on from a
+checkpoint, and rank 0 alone writes.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+from torch.nn.parallel import DistributedDataParallel
+
+from maxmatch.errors import Unsaid, UsageError, UserError
+from maxmatch.methods.base import Batch, Losses
+from maxmatch.nets.device import find_device
+from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.recipe import TrainSettings
+
+T = TypeVar("T")
+
+LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun says to each process
+PATIENCE = timedelta(hours=1)  # rank 0 evaluates and compiles while the others wait; a dead rank is noticed at once
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among those that train together; by default it is the only one."""
+
+    rank: int = 0
+    count: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this rank writes and speaks for all."""
+        return self.rank == 0
+
+    def part(self, many: int) -> slice:
+        """Which of `many` rows of the whole batch are this rank's."""
+        each = many // self.count
+        return slice(self.rank * each, (self.rank + 1) * each)
+
+    def share(self, value: Tensor, dim: int = 0) -> Tensor:
+        """This rank's part of a value that all ranks have; the reverse of `gather`."""
+        each = value.shape[dim] // self.count
+        return value.narrow(dim, self.rank * each, each)
+
+    def stacked(self, value: Tensor) -> Tensor:
+        """All ranks' values (N, ...). Their gradients come back, summed over the ranks that used them."""
+        if self.count == 1:
+            return value[None]
+        found: Tensor = _Stacked.apply(value, self.rank, self.count)
+        return found
+
+    def mean(self, value: Tensor) -> Tensor:
+        """Mean over the ranks, the same bits on each."""
+        return value if self.count == 1 else self.stacked(value).mean(0)
+
+    def gather(self, value: Tensor) -> Tensor:
+        """All ranks' values, one behind the other."""
+        return value if self.count == 1 else self.stacked(value).flatten(0, 1)
+
+    @torch.no_grad()
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Put into each tensor its mean over the ranks: all of them, of one type, in one message."""
+        if self.count == 1 or not tensors:
+            return
+        means = self.mean(torch.cat([t.flatten() for t in tensors]))
+        parts = torch.split(means, [t.numel() for t in tensors])
+        torch._foreach_copy_(list(tensors), [part.view(t.shape) for part, t in zip(parts, tensors, strict=True)])
+
+    @torch.no_grad()
+    def copy(self, tensors: Mapping[str, Tensor]) -> None:
+        """Put rank 0's values into the tensors of all ranks."""
+        for tensor in tensors.values() if self.count > 1 else ():
+            sent = tensor.contiguous()
+            dist.broadcast(sent, 0)
+            tensor.copy_(sent)
+
+    def same(self, thing: T) -> T:
+        """Rank 0's plain object, on all ranks."""
+        if self.count == 1:
+            return thing
+        held = [thing]
+        dist.broadcast_object_list(held, 0)
+        return held[0]
+
+    def everyones(self, thing: T) -> list[T]:
+        """All ranks' plain objects."""
+        if self.count == 1:
+            return [thing]
+        held: list[Any] = [None] * self.count
+        dist.all_gather_object(held, thing)
+        return held
+
+    def largest(self, number: int) -> int:
+        """The largest of all ranks' numbers. No rank is behind this line before all have come to it."""
+        if self.count == 1:
+            return number
+        held = torch.tensor(number)
+        dist.all_reduce(held, dist.ReduceOp.MAX)
+        return int(held)
+
+    @property
+    def command(self) -> str:
+        """How a command is begun on as many processes of this machine."""
+        each = os.environ.get("LOCAL_WORLD_SIZE", str(self.count))
+        return "maxmatch" if self.count == 1 else f"torchrun --nproc_per_node={each} -m maxmatch"
+
+
+class _Stacked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, rank: int, count: int) -> Tensor:
+        ctx.rank = rank
+        parts = [torch.empty_like(value, memory_format=torch.contiguous_format) for _ in range(count)]
+        dist.all_gather(parts, value.contiguous())
+        return torch.stack(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        summed = gradients[0].clone(memory_format=torch.contiguous_format)
+        dist.all_reduce(summed)
+        return summed[ctx.rank], None, None
+
+
+class Whole(nn.Module):
+    """The one module that DDP wraps: its forward pass is the method's losses, heads of the method's own included.
+
+    A net called past DDP would keep its gradients to itself, and nobody would be told.
+    """
+
+    def __init__(self, losses: Callable[[Batch], Losses], net: nn.Module, state: nn.Module | None) -> None:
+        super().__init__()
+        self.net, self.state = net, state
+        self._losses = losses
+
+    def forward(self, batch: Batch) -> Losses:
+        """The losses of this rank's part of the batch."""
+        return self._losses(batch)
+
+
+def averaged_gradients(
+    losses: Callable[[Batch], Losses], net: nn.Module, state: nn.Module | None, ranks: Ranks
+) -> Callable[[Batch], Losses]:
+    """`losses`, but with more than one rank their gradients are averaged while the backward pass runs."""
+    if ranks.count == 1:
+        return losses
+    # Buffers are the same already: what moves them is gathered or averaged where it is moved.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch 2.14 has another name for it, 2.11 does not
+        return DistributedDataParallel(Whole(losses, net, state), broadcast_buffers=False)
+
+
+def check(settings: TrainSettings, ranks: Ranks) -> None:
+    """Refuse what several processes can't do."""
+    n, batch = ranks.count, settings.batch
+    if n == 1:
+        return
+    if batch % n:
+        near = ", ".join(f"--set train.batch={b}" for b in sorted({max(n, batch // n * n), -(-batch // n) * n}))
+        raise UsageError(f"train.batch = {batch}: {n} processes can't have equal parts of it; type {near}")
+    if settings.micro_batch is not None:
+        raise UsageError(
+            f"train.micro_batch = {settings.micro_batch}: it needs one process, and {n} hold {n} times as many images: "
+            "leave it out"
+        )
+    if settings.device == "mps":
+        raise UsageError("device = mps: several processes train on cuda or cpu; type --device cpu")
+
+
+@contextmanager
+def joined(device: str) -> Iterator[Ranks]:
+    """Within: a process among those that torchrun started, on its own GPU; or the only one where nobody did."""
+    if dist.is_available() and dist.is_initialized():
+        yield Ranks(dist.get_rank(), dist.get_world_size())
+        return
+    if any(name not in os.environ for name in LAUNCHED) or os.environ["WORLD_SIZE"] == "1":
+        yield Ranks()
+        return
+    if device == "cuda":
+        torch.cuda.set_device(_own_gpu(int(os.environ.get("LOCAL_RANK", "0"))))
+    try:
+        ranks = _meet("cpu:gloo,cuda:nccl" if device == "cuda" else "gloo")
+    except RuntimeError as error:
+        at, why = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", " ".join(str(error).split())[:200]
+        raise UserError(f"the processes of this run could not meet at {at}: {why}; start torchrun again") from None
+    yield ranks
+    # Not after an error: the others may be waiting for this rank, and would wait for each other in here.
+    _STORE.clear()
+    dist.destroy_process_group()
+
+
+def _meet(backend: str) -> Ranks:
+    store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
+    if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+        # Started again, ranks would find the addresses of the dead. (Several machines each count their own starts.)
+        store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
+    _STORE.append(store)
+    return Ranks(rank, count)
+
+
+def _own_gpu(place: int) -> int:
+    find_device("cuda")
+    here = torch.cuda.device_count()
+    if place < here:
+        return place
+    error = UsageError(f"process {place + 1} of this machine has no GPU of its own: type --nproc_per_node={here}")
+    error.from_rank = place == here  # the first of those without one
+    raise error
+
+
+_STORE: list[Any] = []  # where the ranks meet; torchrun keeps it, so that it outlives any of them
+
+
+@contextmanager
+def one_voice(ranks: Ranks, folder: Path) -> Iterator[None]:
+    """The first rank that fails says why, in one line; the others, which fail by it or like it, are silent."""
+    try:
+        yield
+    except Exception as error:
+        if ranks.count == 1:
+            raise
+        said = _told(error, ranks, folder)
+        if not _first_to_fail():
+            raise Unsaid(said.code if isinstance(said, UserError) else 1) from None
+        if not isinstance(said, UserError):
+            raise
+        said.from_rank = True
+        raise said from None
+
+
+def _told(error: Exception, ranks: Ranks, folder: Path) -> Exception:
+    """What to say of an error: that another process is gone, or that a weight is never used, in our words."""
+    words = str(error)
+    if not isinstance(error, RuntimeError):
+        return error
+    if isinstance(error, dist.DistError) or any(sign in words for sign in ("gloo", "NCCL", "Connection closed")):
+        found = checkpoints(folder / "checkpoint")
+        kept = f"{found[-1]} is the newest checkpoint" if found else "there is no checkpoint yet"
+        return UserError(
+            f"a process of this run is gone, and the others stop; {kept}: "
+            f"type {ranks.command} train --resume --out {shlex.quote(str(folder))}"
+        )
+    if "finished reduction in the prior iteration" in words:
+        return UserError(
+            "this net has weights that a step does not use, and several processes must use them all: freeze them "
+            "(requires_grad = False), or train in one process"
+        )
+    return error
+
+
+def _first_to_fail() -> bool:
+    try:
+        return not _STORE or int(_STORE[-1].add("failed", 1)) == 1
+    except RuntimeError:  # the store itself is gone
+        return True
