@@ -18,8 +18,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from maxmatch.data.folder import SUFFIXES, find_pictures
+from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
@@ -40,6 +42,10 @@ class Listing:
     test_files: tuple[str, ...]
     test_labels: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    shards: Shards | None = None  # where the files are members of shards
+
+    def open(self, name: str) -> Path | IO[bytes]:
+        return self.root / name if self.shards is None else self.shards.open(name)
 
     def without(self, bad: Iterable[str]) -> Listing:
         """The listing less some files."""
@@ -47,16 +53,15 @@ class Listing:
         pairs = [(f, y) for f, y in zip(self.files, self.labels, strict=True) if f not in gone]
         tests = [(f, y) for f, y in zip(self.test_files, self.test_labels, strict=True) if f not in gone]
         (files, labels), (test_files, test_labels) = _unzip(pairs), _unzip(tests)
-        return Listing(self.root, self.classes, files, labels, test_files, test_labels, self.notes)
+        return Listing(self.root, self.classes, files, labels, test_files, test_labels, self.notes, self.shards)
 
     def sha256(self) -> str:
         """A digest of names, sizes and labels, by which a saved split knows its pictures."""
         digest = hashlib.sha256()
         for names, labels in ((self.files, self.labels), (self.test_files, self.test_labels)):
             for name, label in zip(names, labels, strict=True):
-                digest.update(
-                    f"{name}\0{(self.root / name).stat().st_size}\0{label}\n".encode("utf-8", "surrogateescape")
-                )
+                size = (self.root / name).stat().st_size if self.shards is None else self.shards.size(name)
+                digest.update(f"{name}\0{size}\0{label}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
 
@@ -64,6 +69,10 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     """What a folder of pictures holds. With `strict` whatever would be left out is refused instead."""
     if not root.is_dir():
         raise UsageError(f"{root}: there is no such folder; give the folder that holds the pictures")
+    if is_sharded(root):
+        if label_file is not None:
+            raise UsageError(f"--labels {label_file}: the shards in {root} have labels of their own; leave it out")
+        return _of_shards(root)
     notes: list[str] = []
     tops = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
     tests_at = [name for name in TEST if name in tops]
@@ -95,6 +104,19 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     test_files, test_labels = _unzip(sorted((path, number[label]) for path, label in tests.items()))
     notes += _balance(labels, names)
     return Listing(root, tuple(names), files, labels, test_files, test_labels, tuple(notes))
+
+
+def _of_shards(root: Path) -> Listing:
+    """The listing that the shards were made from; labels and who is in the test stand in them."""
+    shards = open_shards(root)
+    classes = tuple(sorted({label for label in shards.labels if label}))
+    number = {name: index for index, name in enumerate(classes)}
+    rows = sorted(zip(shards.names, shards.labels, shards.tests, strict=True))
+    files, labels = _unzip([(name, number.get(label, -1)) for name, label, test in rows if not test])
+    test_files, test_labels = _unzip([(name, number.get(label, -1)) for name, label, test in rows if test])
+    if len(classes) < 2 or -1 in test_labels:
+        raise UsageError(f"{root}: its shards lack labels; make them again with maxmatch data shard")
+    return Listing(root, classes, files, labels, test_files, test_labels, (), shards)
 
 
 def told(names: Sequence[str], few: int = FEW) -> str:

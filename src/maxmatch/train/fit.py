@@ -36,6 +36,7 @@ from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.model_file import load_model, save_model
+from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
@@ -90,6 +91,7 @@ def begin(
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
     images = load_data(recipe, _teller(quiet)) if data is None else data
     split = draw_split(recipe, images)
+    recipe = settle_epochs(recipe, len(split.unlabelled))
     training = _build(recipe, folder, images, split, quiet)
     _claim(folder, force)
     write_safely(folder / "recipe.json", recipe.to_json().encode())

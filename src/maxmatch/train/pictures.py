@@ -70,10 +70,12 @@ def describe(recipe: Recipe) -> str:
     labelled = sum(label >= 0 for label in listing.labels)
     shown = "" if recipe.data.labels == "all" else f" ({recipe.data.labels} of them shown)"
     held = f"{len(listing.test_files):,} for the test" if listing.test_files else "none for a test"
+    train = recipe.train
+    length = f"{train.steps:,} steps (--steps)" if train.epochs is None else f"{train.epochs:,} epochs (--epochs)"
     return (
         f"{listing.root}: {len(listing.files):,} pictures to learn from, {labelled:,} with a label of "
         f"{len(listing.classes)} classes{shown}, {held}. Chosen: views of {recipe.data.side} px (--set data.side=), "
-        f"{recipe.net.name} (--set net.name=), {recipe.train.steps:,} steps (--steps), flips "
+        f"{recipe.net.name} (--set net.name=), {length}, flips "
         f"{'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
     )
 
@@ -88,6 +90,7 @@ def load_data(recipe: Recipe, say: Say = lambda line: None, left_out: Sequence[s
         side=data.side,
         slot=data.canvas or data.side,
         channels=data.channels,
+        middle=data.middle,
         label_file=Path(data.label_file) if data.label_file else None,
         resident=None if data.resident == "auto" else data.resident,
         workers=None if data.workers == "auto" else data.workers,
