@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 from maxmatch.cli import run
+from maxmatch.evaluate.classifier import load
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("tiny_imagenet", ROOT / "benchmarks" / "tiny_imagenet.py")
@@ -54,3 +56,20 @@ def test_its_lists_are_disjoint_a_tenth_of_each_class_and_its_figures_are_there(
         assert line["unlabelled_top5_error"] <= line["unlabelled_error"]
         assert line["unlabelled_images"] == 100
     assert judged[-1]["top5_error"] == result["top5_error"]
+
+
+def test_predict_and_export_show_the_net_what_the_evaluation_showed_it(whole, tmp_path, capsys):
+    """Their errors on val/ are the run's own: the same middle of each picture is cut out."""
+    words, folder = whole
+    val, labels = Path(words[0]) / "val", tmp_path / "labels.csv"
+    assert run(["predict", str(folder), str(val), "--out", str(labels)]) == 0
+    with labels.open() as file:
+        rows = list(csv.DictReader(file))
+    wrong = np.mean([row["path"].split("/")[0] != row["label"] for row in rows])
+    result = json.loads((folder / "result.json").read_text())
+    assert len(rows) == 40
+    assert 100 * wrong == pytest.approx(result["error"]["last"])
+    chosen = load(folder).predict([val / row["path"] for row in rows])
+    assert chosen.tolist() == [row["label"] for row in rows]
+    assert load(folder).preprocessing.middle == 0.875
+    assert run(["export", str(folder), str(tmp_path / "model.pt2")]) == 0  # refused where it does not agree with torch

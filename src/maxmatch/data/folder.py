@@ -54,27 +54,27 @@ def read_image(file: Path | IO[bytes], shape: tuple[int, int, int], middle: floa
     With `middle` below 1 that share of the short side is shown: at 224 pixels 0.875 is torchvision's Resize(256) and
     CenterCrop(224), to the pixel. Raises OSError where the file cannot be decoded.
     """
-    picture = open_image(file, shape[0])
-    return fit_picture(picture, shape) if middle == 1 else cut_middle(picture, shape, middle)
+    return fit_picture(open_image(file, shape[0]), shape, middle)
 
 
-def fit_picture(picture: Image.Image, shape: tuple[int, int, int]) -> Tensor:
+def fit_picture(picture: Image.Image, shape: tuple[int, int, int], middle: float = 1.0) -> Tensor:
     """A grey or RGB picture as a (C, H, W) uint8 tensor: scaled to cover by PIL's bicubic filter, cropped centrally."""
     channels, height, width = shape
-    if picture.size != (width, height):
+    if middle < 1:
+        picture = _cut_middle(picture, (height, width), middle)
+    elif picture.size != (width, height):
         picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
     return torch.from_numpy(np.array(picture).reshape(height, width, channels)).permute(2, 0, 1)
 
 
-def cut_middle(picture: Image.Image, shape: tuple[int, int, int], middle: float) -> Tensor:
+def _cut_middle(picture: Image.Image, size: tuple[int, int], middle: float) -> Image.Image:
     """Scaled by PIL's bilinear filter, so that the short side has side / middle pixels, and its middle cut out."""
-    channels, height, width = shape
+    height, width = size
     short = round(min(height, width) / middle)
     scaled = [short * length // min(picture.size) for length in picture.size]
     left, top = round((scaled[0] - width) / 2), round((scaled[1] - height) / 2)
     picture = picture.resize((scaled[0], scaled[1]), Image.Resampling.BILINEAR)
-    picture = picture.crop((left, top, left + width, top + height))
-    return torch.from_numpy(np.array(picture).reshape(height, width, channels)).permute(2, 0, 1)
+    return picture.crop((left, top, left + width, top + height))
 
 
 def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | None = None) -> Image.Image:

@@ -27,6 +27,7 @@ from maxmatch.errors import UsageError
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
 RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
 COMPARED = 50_000  # up to so many labelled pictures are compared with one another
+SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
 HELD_OUT = 5  # one picture in so many is kept for the test
 FEW = 10  # so many names are told, and the rest counted
 
@@ -96,6 +97,8 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     if not tests:
         found, tests = _hold_out(root, found, names)
     found = _without_copies(root, found, tests, notes)
+    if not any(found.values()):
+        raise UsageError(f"{root}: every labelled picture is also in the test; put others into one of the two")
     if strict and notes:
         raise UsageError(f"{notes[0]} (--strict refuses that)")
     notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
@@ -251,7 +254,7 @@ def _without_contradictions(root: Path, found: dict[str, str], notes: list[str])
 def _without_copies(root: Path, found: dict[str, str], tests: dict[str, str], notes: list[str]) -> dict[str, str]:
     """Without training pictures whose very bytes are in the test."""
     sizes: dict[int, set[str]] = {}
-    for path in tests if len(tests) <= COMPARED else ():
+    for path in tests if len(tests) <= COMPARED and len(found) <= SEARCHED else ():
         sizes.setdefault((root / path).stat().st_size, set()).add(path)
     held = {size: {_digest(root / path) for path in paths} for size, paths in sizes.items()}
     bad = set()

@@ -17,6 +17,7 @@ class Preprocessing:
     width: int
     mean: float = 0.5
     std: float = 0.5
+    middle: float = 1.0  # the share of a picture's short side that the net is shown
 
     @property
     def shape(self) -> tuple[int, int, int]:

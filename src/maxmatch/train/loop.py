@@ -48,7 +48,7 @@ class Training:
     ) -> None:
         self.recipe, self.folder, self.images, self.split, self.device = recipe, folder, images, split, device
         settings = recipe.train
-        self.preprocessing = Preprocessing(*images.shape)
+        self.preprocessing = Preprocessing(*images.shape, middle=images.middle)
         net_values: dict[str, Any] = {
             "name": recipe.net.name,
             "dropout": recipe.net.dropout,

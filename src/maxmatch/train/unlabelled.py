@@ -106,7 +106,7 @@ def _judge(finished: Finished, plan: Plan, number: int, index: Tensor, k: int) -
     slots, sizes = slots.to(finished.device), None if sizes is None else sizes.to(finished.device)
     images = slots
     if sizes is not None and isinstance(views.weak, ResizedCrop):  # pictures in slots: their middle is what is judged
-        images = views.weak.apply(slots, views.weak.centre(sizes))
+        images = views.weak.apply(slots, views.weak.centre(sizes, finished.images.middle))
 
     def drawn(stream: str, uniforms: int) -> Tensor:
         whole = plan.uniforms(f"evaluate/unlabelled/{stream}", number, (CHUNK, uniforms))
