@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from maxmatch.cli import run
-from maxmatch.evaluate.classifier import load
+from maxmatch.data.folder import read_image
+from maxmatch.train.finished import open_run
 
 ROOT = Path(__file__).parents[2]
 spec = importlib.util.spec_from_file_location("tiny_imagenet", ROOT / "benchmarks" / "tiny_imagenet.py")
@@ -69,7 +71,11 @@ def test_predict_and_export_show_the_net_what_the_evaluation_showed_it(whole, tm
     result = json.loads((folder / "result.json").read_text())
     assert len(rows) == 40
     assert 100 * wrong == pytest.approx(result["error"]["last"])
-    chosen = load(folder).predict([val / row["path"] for row in rows])
-    assert chosen.tolist() == [row["label"] for row in rows]
-    assert load(folder).preprocessing.middle == 0.875
+    finished = open_run(folder)
+    shown = finished.images.test_x  # in the order of the names, as predict has them
+    sure = finished.classifier.predict_proba(shown).max(1)
+    assert [float(row["confidence"]) for row in rows] == pytest.approx(sure.tolist(), abs=1e-4)
+    paths = [val / row["path"] for row in rows]
+    assert torch.equal(finished.classifier.pixels(paths), shown)
+    assert not torch.equal(torch.stack([read_image(path, (3, 32, 32)) for path in paths]), shown)
     assert run(["export", str(folder), str(tmp_path / "model.pt2")]) == 0  # refused where it does not agree with torch

@@ -11,7 +11,6 @@ picture (but where a class gets its fifth one). Where no class has five, there i
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 from collections import Counter
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import IO
 
 from maxmatch.data.folder import SUFFIXES, find_pictures
+from maxmatch.data.label_file import inside, read_rows
 from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError
 
@@ -172,9 +172,9 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
     found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
     missing, twice = [], []
     seen: dict[str, str] = {}
-    rows = _rows(label_file)
+    rows = read_rows(label_file)
     for name, label in rows:
-        path = _inside(root, name)
+        path = inside(root, name)
         if path not in found:
             missing.append(path)
         elif seen.setdefault(path, label) != label:
@@ -193,42 +193,6 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
     if twice:
         notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
     return found
-
-
-def _inside(root: Path, name: str) -> str:
-    """A path of the table as one in the folder."""
-    path = Path(name)
-    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
-
-
-def _rows(label_file: Path) -> list[tuple[str, str]]:
-    """Path and label of each row; spreadsheets write semicolons or tabs in some countries."""
-    try:
-        with open(label_file, newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            file.seek(0)
-            lines = list(csv.reader(file, delimiter=next((mark for mark in ",;\t" if mark in first), ",")))
-    except FileNotFoundError:
-        raise UsageError(f"{label_file}: there is no such file; a CSV file of path,label is wanted") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{label_file}: can't be read as CSV ({error}); two columns are wanted: path,label") from None
-    lines = [line for line in lines if any(cell.strip() for cell in line)]
-    head = [cell.strip().lower() for cell in lines[0]] if lines else []
-    if "path" in head:
-        place = (head.index("path"), head.index("label") if "label" in head else None)
-        if place[1] is None:
-            raise UsageError(f"{label_file}: its first line has no column 'label'; path,label is wanted")
-        lines = lines[1:]
-    else:
-        place = (0, 1)
-    rows = []
-    for line in lines:
-        path = line[place[0]].strip() if len(line) > place[0] else ""
-        label = line[place[1]].strip() if place[1] is not None and len(line) > place[1] else ""
-        rows.append((path, label))
-    if not rows:
-        raise UsageError(f"{label_file}: no rows in it; path,label is wanted")
-    return rows
 
 
 def _without_contradictions(root: Path, found: dict[str, str], notes: list[str]) -> dict[str, str]:
