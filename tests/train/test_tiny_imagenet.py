@@ -79,3 +79,19 @@ def test_predict_and_export_show_the_net_what_the_evaluation_showed_it(whole, tm
     assert torch.equal(finished.classifier.pixels(paths), shown)
     assert not torch.equal(torch.stack([read_image(path, (3, 32, 32)) for path in paths]), shown)
     assert run(["export", str(folder), str(tmp_path / "model.pt2")]) == 0  # refused where it does not agree with torch
+
+
+def test_of_many_classes_the_most_frequent_mistakes_are_shown(whole, capsys):
+    _, folder = whole
+    capsys.readouterr()
+    assert run(["evaluate", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    matrix = np.array(found["confusion"])
+    mistakes = matrix - np.diag(np.diag(matrix))
+    truth, predicted = np.unravel_index(mistakes.argmax(), mistakes.shape)  # the first of the largest
+    assert run(["evaluate", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "the most frequent mistakes" in " ".join(out.split())
+    first = [cell.strip() for cell in next(line for line in out.splitlines() if line[:1] == "│").strip("│").split("│")]
+    count, of = str(mistakes.max()), str(matrix[truth].sum())
+    assert first == [found["classes"][truth], found["classes"][predicted], count, of]
