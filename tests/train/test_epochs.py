@@ -15,6 +15,7 @@ from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.fit import fit
 from maxmatch.train.recipe import learning_rate, resolve
 from maxmatch.train.recipes import compose
+from maxmatch.train.resume import resumed_recipe
 
 
 def eman(step: int, length: int, epochs: int, warmup: int, lr: float) -> float:
@@ -124,6 +125,15 @@ def test_a_saved_recipe_counts_anew_for_other_data(tmp_path):
     again = compose(config=str(tmp_path / "a/recipe.json"), dataset="arrays")
     settled = settle_epochs(resolve(again, device="cpu", threads=1), 400).train
     assert (settled.steps, settled.warmup, settled.evaluate_every) == (200, 100, 100)
+
+
+@pytest.mark.parametrize("length", [{"epochs": 2, "warmup_epochs": 1}, {"steps": 60}])
+def test_the_words_that_began_a_run_go_on_with_it(tmp_path, length):
+    given = {"data": {"name": "imagenet", "side": 32}, "train": {"batch": 4, **length}}
+    begun = resolve(compose(config="imagenet-authors", given=given), device="cpu", threads=1)
+    saved = settle_epochs(begun, 400)
+    (tmp_path / "recipe.json").write_text(saved.to_json())
+    assert resumed_recipe(tmp_path, given, "imagenet-authors") == saved
 
 
 @pytest.mark.parametrize(

@@ -177,10 +177,10 @@ def compose(
     layers += [of_net(base_name, overlay(file_values, given).get("net", {}).get("name"))]
     layers += [{"data": {"name": dataset}}, file_values, given, {"method": {"name": method}}]
     typed = overlay(file_values, given)
-    return Recipe.from_dict(_fitting(overlay(*layers), typed, base_name, str(dataset)))
+    return Recipe.from_dict(fitting(overlay(*layers), typed, base_name, str(dataset)))
 
 
-def _fitting(values: Values, typed: Values, base: str, dataset: str) -> Values:
+def fitting(values: Values, typed: Values, base: str, dataset: str) -> Values:
     """The values, where what was typed asks for another size or length than a recipe for ImageNet has."""
     if not base.startswith("imagenet"):
         return values

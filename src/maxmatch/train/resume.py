@@ -12,7 +12,7 @@ from maxmatch.methods import make_method
 from maxmatch.nets.device import best_device, is_available
 from maxmatch.settings import build, plain
 from maxmatch.train.recipe import Recipe, read_values
-from maxmatch.train.recipes import RECIPES, overlay, read_config
+from maxmatch.train.recipes import RECIPES, fitting, overlay, read_config
 
 INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
 CHANGEABLE = {
@@ -37,6 +37,9 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
     if config is not None:
         base, values = read_config(config)
         base_values = RECIPES[base](saved.to_dict()["method"]["name"]) if base else {}
+        if base:
+            asked = overlay(values, given)
+            base_values = fitting(overlay(base_values, asked), asked, base, saved.data.name)
         if saved.data.name == "folder":
             base_values.pop("data", None)  # the folder decided it
         given = overlay(base_values, values, given)
