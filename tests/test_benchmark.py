@@ -364,3 +364,52 @@ def test_a_signal_ends_the_processes_of_all_jobs(tmp_path, monkeypatch, capsys):
     assert len(started) == 1
     assert started[0].exitcode == -signal.SIGTERM
     sys.modules.pop("sleeper")
+
+
+SWEEP = ["benchmark", "digits@20", "--folds", "1,", *SMALL, "--sweep", "train.lr=.1,0.2"]
+
+
+def test_a_sweep_runs_each_method_with_each_value(tmp_path, capsys):
+    code, out, err = call(capsys, *SWEEP, "--methods", "fixmatch,maxmatch:k=2", "--out", tmp_path / "a")
+    assert code == 0
+    record = json.loads((tmp_path / "a/benchmark.json").read_text())
+    labels = ["fixmatch:train.lr=.1", "fixmatch:train.lr=0.2", "maxmatch:k=2:train.lr=.1", "maxmatch:k=2:train.lr=0.2"]
+    assert [row["method"] for row in record["runs"]] == labels
+    for row, lr in zip(record["runs"], (0.1, 0.2, 0.1, 0.2), strict=True):
+        recipe = json.loads((tmp_path / "a" / row["folder"] / "recipe.json").read_text())
+        assert (recipe["train"]["lr"], recipe["method"]["name"]) == (lr, row["method"].split(":")[0])
+        assert row["top5_error"] is not None
+        mean = next(m["top5_error"]["mean"] for m in record["table"]["methods"] if m["method"] == row["method"])
+        assert f"{row['method']} {mean:.2f}" in out
+    assert "--sweep train.lr=.1,0.2" in record["command"]
+    code, _, err = call(capsys, *record["command"].split()[1:])  # what it says to type goes on with it
+    assert "4 of 4 runs are finished already" in err
+
+
+def test_several_sweeps_are_all_combinations():
+    from maxmatch.benchmark.wanted import parse_sweep
+
+    grid = parse_sweep(["train.lr=.1,.2", "method.threshold=0.5,0.9"])
+    assert list(grid) == [f":train.lr={a}:method.threshold={b}" for a in (".1", ".2") for b in ("0.5", "0.9")]
+    assert grid[":train.lr=.2:method.threshold=0.5"] == {("train", "lr"): 0.2, ("method", "threshold"): 0.5}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--sweep", "train.lr="], "write it as section.field=value,value"),
+        (["--sweep", "lr=.1,.2"], "write it as section.field=value,value"),
+        (["--sweep", "train.lr=.1,.1"], "each once"),
+        (["--sweep", "train.fold=1,2"], "type --folds or --methods"),
+        (["--sweep", "train.lr=.1", "--sweep", "train.lr=.2"], "is swept twice"),
+        (["--sweep", "train.lr=.1", "--set", "train.lr=.1"], "leave it out beside --sweep"),
+        (["--sweep", "train.learning=.1"], "unknown setting 'train.learning'"),
+        (["--sweep", "train.lr=.1,0.10"], "are the same method"),
+        (["--sweep", "method.k=2,3", "--methods", "maxmatch:k=4"], "given twice"),
+    ],
+)
+def test_mistakes_in_a_sweep_are_one_line(tmp_path, capsys, words, line):
+    code, _, err = call(capsys, "benchmark", "digits@20", *words, "--out", tmp_path / "a")
+    assert code == 2
+    assert line in err
+    assert len(err.strip().splitlines()) == 1

@@ -110,7 +110,7 @@ def test_the_file_is_run_by_onnxruntime_alone(run, written):
     ]
     meta = {name: json.loads(value) for name, value in told["meta"].items()}
     assert meta["classes"] == list("0123456789")
-    assert meta["preprocessing"] == {"channels": 1, "height": 8, "width": 8, "mean": 0.5, "std": 0.5}
+    assert meta["preprocessing"] == {"channels": 1, "height": 8, "width": 8, "mean": 0.5, "std": 0.5, "middle": 1.0}
     assert meta["net"] == "wrn-10-1"
     found = np.load(run.parent / "found.npz")
     classifier = maxmatch.load(run)
@@ -223,3 +223,14 @@ def test_real_pictures_have_several_sizes_and_the_run_s_own(run):
     assert len({batch.shape[1:3] for batch in found}) == 5
     assert (8, 8) in {batch.shape[1:3] for batch in found}
     assert all(batch.dtype == np.uint8 and batch.shape[3] == 3 for batch in found)
+
+
+@pytest.mark.parametrize("size", [(300, 400), (411, 257), (256, 256), (90, 133)])
+def test_the_middle_alone_is_resized_as_pil_does_it(size):
+    """Oracle: Resize(256) and CenterCrop(224) through PIL's bilinear filter, in fixed point."""
+    picture = np.random.default_rng(0).integers(0, 256, (*size, 3), np.uint8)
+    whole = Whole(nn.Identity(), Preprocessing(3, 224, 224, middle=0.875))
+    ours = whole.fitted(torch.from_numpy(picture)[None])[0].int()
+    expected = fit_picture(Image.fromarray(picture), (3, 224, 224), 0.875).int()
+    assert (ours - expected).abs().max() <= 1
+    assert (ours - expected).abs().float().mean() < 0.01

@@ -115,9 +115,24 @@ class Whole(nn.Module):
         rows = torch.arange(x.shape[2], dtype=torch.float64, device=x.device)
         columns = torch.arange(x.shape[3], dtype=torch.float64, device=x.device)
         high, wide = rows[-1] + 1, columns[-1] + 1  # as tensors, so that the sizes stay open
+        if self.preprocessing.middle < 1:
+            return self._middle(x, rows, columns)
         step = torch.minimum(high / height, wide / width)  # the picture is scaled to cover
         x = _levels(x @ bicubic(columns, (wide - step * width) / 2, step, width).T)
         return _levels(bicubic(rows, (high - step * height) / 2, step, height) @ x)
+
+    def _middle(self, x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        """The middle alone, by PIL's bilinear filter: fit_picture with `middle`."""
+        _, height, width = self.preprocessing.shape
+        short = round(min(height, width) / self.preprocessing.middle)
+        least = torch.minimum(rows[-1], columns[-1]) + 1
+        for positions, count, turned in ((columns, width, False), (rows, height, True)):
+            length = positions[-1] + 1
+            scaled = torch.floor(short * length / least)
+            step, first = length / scaled, torch.round((scaled - count) / 2)
+            weights = bilinear(positions, first * step, step, count)
+            x = _levels(weights @ x if turned else x @ weights.T)
+        return x
 
 
 def grey(images: Tensor) -> Tensor:
@@ -131,11 +146,21 @@ def bicubic(positions: Tensor, first: Tensor, step: Tensor, count: int) -> Tenso
 
     The count pixels are `step` apart and begin at `first`; the filter is as wide as the step where that shrinks.
     """
-    centres = first + (torch.arange(count, dtype=torch.float64, device=positions.device) + 0.5) * step
-    x = (positions + 0.5 - centres[:, None]).abs() / step.clamp(min=1)
+    x = _distances(positions, first, step, count)
     near, far = (1.5 * x - 2.5) * x * x + 1, ((-0.5 * x + 2.5) * x - 4) * x + 2
     weights = torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
     return (weights / weights.sum(1, keepdim=True)).float()
+
+
+def bilinear(positions: Tensor, first: Tensor, step: Tensor, count: int) -> Tensor:
+    """The same of PIL's bilinear filter."""
+    weights = (1 - _distances(positions, first, step, count)).clamp(min=0)
+    return (weights / weights.sum(1, keepdim=True)).float()
+
+
+def _distances(positions: Tensor, first: Tensor, step: Tensor, count: int) -> Tensor:
+    centres = first + (torch.arange(count, dtype=torch.float64, device=positions.device) + 0.5) * step
+    return (positions + 0.5 - centres[:, None]).abs() / step.clamp(min=1)
 
 
 def to_onnx(classifier: Classifier, net: str) -> tuple[bytes, Program]:
@@ -204,7 +229,8 @@ def compare(classifier: Classifier, program: Program, pictures: list[Pictures]) 
         with torch.no_grad():
             same = whole(torch.from_numpy(batch)).double().numpy()
         shown = [Image.fromarray(picture).convert("RGB" if channels == 3 else "L") for picture in batch]
-        close = classifier.predict_proba(torch.stack([fit_picture(p, classifier.preprocessing.shape) for p in shown]))
+        shape, middle = classifier.preprocessing.shape, classifier.preprocessing.middle
+        close = classifier.predict_proba(torch.stack([fit_picture(p, shape, middle) for p in shown]))
         # A NaN must not pass as agreement, and max() would drop it.
         in_program = float(np.maximum(in_program, np.abs(found - same).max()))
         in_picture = float(np.maximum(in_picture, np.abs(found - close).max()))

@@ -100,3 +100,29 @@ def test_the_middle_is_the_largest_square():
 def test_a_scale_that_is_none():
     with pytest.raises(UsageError, match="the smaller first"):
         ResizedCrop(16, scale=(0.9, 0.1))
+
+
+def test_the_middle_is_no_random_part_and_only_mirrored():
+    """Oracle: the middle cut out with numpy, 7/8 of the short side."""
+    pictures = torch.randint(0, 256, (6, 3, 40, 40), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    sizes = torch.tensor([[16, 24], [32, 16], [40, 40], [8, 8], [24, 40], [16, 16]])
+    for flip in (True, False):
+        crop = ResizedCrop(side=14, middle=0.875, flip=flip)
+        u = torch.rand(6, 5, generator=torch.Generator().manual_seed(1))
+        u[:, 0] = torch.tensor([0.1, 0.9, 0.1, 0.9, 0.1, 0.9])  # below 1/2 is mirrored
+        views = crop.apply(pictures, crop.sample(u, sizes))
+        again = crop.apply(pictures, crop.sample(torch.cat([u[:, :1], torch.rand(6, 4)], 1), sizes))
+        assert torch.equal(views, again)  # of what is drawn the flip alone matters
+        for number, (height, width) in enumerate(sizes.tolist()):
+            side = round(0.875 * min(height, width))
+            top, left = (height - side) // 2, (width - side) // 2
+            part = pictures[number, :, top : top + side, left : left + side]
+            if flip and number % 2 == 0:
+                part = part.flip(2)
+            if side == 14:  # nothing to resize
+                assert torch.equal(views[number], part)
+            whole = ResizedCrop(side=14, scale=(1.0, 1.0), shape=1.0, flip=False)
+            slot = torch.zeros(1, 3, 40, 40, dtype=torch.uint8)
+            slot[0, :, :side, :side] = part
+            alone = whole.apply(slot, whole.centre(torch.tensor([[side, side]])))[0]
+            assert (alone.int() - views[number].int()).abs().max() <= 1  # mirrored before or after resizing

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from maxmatch.data import layout
 from maxmatch.data.folder import find_pictures
 from maxmatch.data.layout import read_layout
 from maxmatch.errors import UsageError
@@ -237,3 +238,15 @@ def test_pictures_are_found_by_their_endings_in_order(tmp_path):
     put(tmp_path, "b.PNG", "a/z.jpg", "a/b/y.webp")
     (tmp_path / "x.txt").write_text("")
     assert find_pictures(tmp_path) == ["a/b/y.webp", "a/z.jpg", "b.PNG"]
+
+
+def test_a_large_pool_is_not_searched_for_pictures_of_the_test(tmp_path, monkeypatch):
+    for number in range(6):
+        folder = tmp_path / ("val" if number > 3 else "train") / "ab"[number % 2]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.png").write_bytes(b"0" * (1 + number % 2))  # those of one class are copies
+    with pytest.raises(UsageError, match="every labelled picture is also in the test"):
+        read_layout(tmp_path)
+    monkeypatch.setattr(layout, "SEARCHED", 3)
+    monkeypatch.setattr(layout, "_digest", None)  # nobody may call it
+    assert len(read_layout(tmp_path).files) == 4

@@ -97,7 +97,7 @@ def test_only_a_bounded_number_of_pictures_is_held(pictures, monkeypatch):
     """However slow the reader is, no more files are opened than the queue holds."""
     opened = []
 
-    def read(path, shape):
+    def read(path, shape, middle):
         opened.append(path)
         return torch.zeros(shape, dtype=torch.uint8)
 

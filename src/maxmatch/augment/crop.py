@@ -47,6 +47,7 @@ class ResizedCrop:
     scale: tuple[float, float] = (0.35, 1.0)  # the part's area, as a share of the picture's
     shape: float = 4 / 3  # width to height, from 1 / shape to shape
     flip: bool = True
+    middle: float | None = None  # no random part: the middle, this share of the short side
     uniforms: ClassVar[int] = 5
 
     def __post_init__(self) -> None:
@@ -57,6 +58,9 @@ class ResizedCrop:
 
     def sample(self, u: Tensor, sizes: Tensor) -> Boxes:
         """Boxes of pictures of sizes (B, 2), height and width, from uniforms u (B, 5)."""
+        flip = (u[:, 0] < 0.5) & self.flip
+        if self.middle is not None:
+            return self.centre(sizes, self.middle)._replace(flip=flip)
         sizes = sizes.to(u.dtype)
         area = (self.scale[0] + (self.scale[1] - self.scale[0]) * u[:, 1]) * sizes.prod(1)
         ratio = torch.exp((2 * u[:, 2] - 1) * math.log(self.shape))
@@ -65,11 +69,11 @@ class ResizedCrop:
         top = torch.floor(u[:, 3] * (sizes[:, 0] - height + 1))
         left = torch.floor(u[:, 4] * (sizes[:, 1] - width + 1))
         top, left, height, width = (t.to(torch.int32) for t in (top, left, height, width))
-        return Boxes(top, left, height, width, (u[:, 0] < 0.5) & self.flip)
+        return Boxes(top, left, height, width, flip)
 
-    def centre(self, sizes: Tensor) -> Boxes:
-        """The largest square in the middle of pictures of sizes (B, 2): what is judged and predicted from."""
-        side = sizes.amin(1).to(torch.int32)
+    def centre(self, sizes: Tensor, share: float = 1.0) -> Boxes:
+        """The square in the middle of pictures of sizes (B, 2), `share` of their short side: what is judged."""
+        side = (sizes.amin(1) * share).round().clamp_min(1).to(torch.int32)
         top, left = (((sizes[:, axis] - side) // 2).to(torch.int32) for axis in (0, 1))
         return Boxes(top, left, side, side, torch.zeros_like(side, dtype=torch.bool))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 Row = dict[str, Any]
 ERRORS = ("last", "median20", "best", "robust_error")
-FIGURES = (*ERRORS, "steps_per_second")
+FIGURES = (*ERRORS, "top5_error", "steps_per_second")
 
 
 def table(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -70,4 +70,4 @@ def _paired(against: str, label: str, first: dict[int, Row], other: dict[int, Ro
 
 
 def _values(rows: Iterable[Row], name: str) -> list[float]:
-    return [row[name] for row in rows if row[name] is not None]
+    return [row[name] for row in rows if row.get(name) is not None]

@@ -114,6 +114,8 @@ def page(found: dict[str, Any]) -> list[str | Table]:
         cells = [_both(row[name]["mean"], row[name]["std"]) for name in ERRORS]
         main.add_row(row["method"], str(row["n"]), *cells, "-" if speed is None else f"{speed:.3g}")
     made: list[str | Table] = [f"{title} +- standard deviation over folds", main]
+    top5 = [f"{row['method']} {row['top5_error']['mean']:.2f}" for row in methods if row["top5_error"]["n"]]
+    made += [f"top-5 error of the last evaluation, mean: {', '.join(top5)}"] if top5 else []  # a column too many
     if paired:
         against = _table("method", "n", *HEADS.values(), "lower")
         for row in paired:

@@ -51,9 +51,11 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
     """What a finished run has left, else None. A run begun with other settings is refused in one line."""
     if not is_begun(planned):
         return None
-    begun, wanted = resumed_recipe(planned.folder, {}).train.steps, planned.recipe.train.steps
+    before, now = resumed_recipe(planned.folder, {}).train, planned.recipe.train
+    name = "steps" if now.epochs is None else "epochs"
+    begun, wanted = getattr(before, name), getattr(now, name)
     if begun != wanted:  # a run that goes on past its end has another schedule than one that was begun so long
-        raise UsageError(f"train.steps = {wanted}, but {planned.folder} was begun with {begun}: give another --out")
+        raise UsageError(f"train.{name} = {wanted}, but {planned.folder} was begun with {begun}: give another --out")
     return finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
 
 

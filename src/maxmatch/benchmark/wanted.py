@@ -11,7 +11,7 @@ from typing import Any
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import METHODS, PRETRAINING, canonical, method_class
-from maxmatch.settings import parse_value
+from maxmatch.settings import parse_assignment, parse_value
 from maxmatch.train.pictures import title
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import compose, overlay
@@ -32,18 +32,27 @@ class Planned:
         return f"{self.label}, fold {self.fold}"
 
 
-def plan(methods: str, folds: str, given: Given, config: str | None, out: Path | None) -> tuple[Path, list[Planned]]:
-    """The benchmark's folder and its runs, fold by fold, so that methods can be compared as early as possible."""
+def plan(
+    methods: str, folds: str, given: Given, config: str | None, out: Path | None, sweep: Sequence[str] = ()
+) -> tuple[Path, list[Planned]]:
+    """The benchmark's folder and its runs, fold by fold, so that methods can be compared as early as possible.
+
+    With `sweep`, `section.field=value,value`, each method is run with each value, or each combination of them.
+    """
     _refuse("method", "name", given, "type --methods fixmatch,maxmatch")
     _refuse("train", "fold", given, "type --folds 5 for folds 1 to 5, or --folds 1,3,5")
     specs = parse_methods(methods)
     numbers = parse_folds(folds)
+    grid = parse_sweep(sweep)
+    for section, field in {place for values in grid.values() for place in values}:
+        _refuse(section, field, given, "leave it out beside --sweep")
     recipes = {
-        (label, fold): compose(config=config, given=_settings(label, options, fold, given))
+        (f"{label}{behind}", fold): compose(config=config, given=_settings(label, options, fold, given, values))
         for fold in numbers
         for label, options in specs.items()
+        for behind, values in grid.items()
     }
-    _refuse_twins({label: recipes[label, numbers[0]] for label in specs})
+    _refuse_twins({label: recipe for (label, fold), recipe in recipes.items() if fold == numbers[0]})
     data = next(iter(recipes.values())).data
     place = out or Path("runs") / f"benchmark-{title(data)}@{data.labels}"
     return place, [
@@ -68,6 +77,36 @@ def parse_methods(text: str) -> dict[str, dict[str, Any]]:
             raise UsageError(f"--methods {text}: {label} stands there twice; name each method once")
         found[label] = options
     return found
+
+
+def parse_sweep(texts: Sequence[str]) -> dict[str, dict[tuple[str, str], Any]]:
+    """What stands behind a method's label, and the settings that it means, for each combination of swept values.
+
+    >>> parse_sweep(["train.lr=.01,.02"])
+    {':train.lr=.01': {('train', 'lr'): 0.01}, ':train.lr=.02': {('train', 'lr'): 0.02}}
+    """
+    found: dict[str, dict[tuple[str, str], Any]] = {"": {}}
+    for text in texts:
+        name, _, values = text.partition("=")
+        words = [word.strip() for word in values.split(",")]
+        if not all(words) or len(set(words)) < len(words) or name.count(".") != 1:
+            raise UsageError(f"--sweep {text}: write it as section.field=value,value, each once: train.lr=.01,.02,.03")
+        section, field, _ = parse_assignment(f"{name}=0")
+        if (section, field) in (("train", "fold"), ("method", "name"), ("data", "name"), ("data", "path")):
+            raise UsageError(f"--sweep {text}: that is no setting of one comparison; type --folds or --methods")
+        if any((section, field) in settings for settings in found.values()):
+            raise UsageError(f"--sweep {text}: {section}.{field} is swept twice; give all its values at once")
+        found = {
+            f"{behind}:{section}.{field}={word}": {**settings, (section, field): _number(word)}
+            for behind, settings in found.items()
+            for word in words
+        }
+    return found
+
+
+def _number(word: str) -> Any:
+    """A typed value; `.02`, which TOML does not know, is a number too."""
+    return parse_value(f"0{word}" if re.fullmatch(r"\.\d+", word) else word)
 
 
 def _parse_spec(spec: str) -> tuple[str, dict[str, Any]]:
@@ -117,19 +156,27 @@ def folder_name(label: str) -> str:
     return re.sub(r"[^\w.,=-]", "-", label)
 
 
-def command_line(data: str | None, options: Mapping[str, object], sets: Sequence[str] | None) -> str:
+def command_line(
+    data: str | None, options: Mapping[str, object], sets: Sequence[str] | None, sweep: Sequence[str] = ()
+) -> str:
     """What to type for the same benchmark; options that are None are left out."""
     named = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
-    named += [("--set", text) for text in sets or []]
+    named += [("--set", text) for text in sets or []] + [("--sweep", text) for text in sweep]
     return shlex.join(["maxmatch", "benchmark", *([data] if data else []), *(word for pair in named for word in pair)])
 
 
-def _settings(label: str, options: dict[str, Any], fold: int, given: Given) -> dict[str, dict[str, Any]]:
+def _settings(
+    label: str, options: dict[str, Any], fold: int, given: Given, swept: Mapping[tuple[str, str], Any]
+) -> dict[str, dict[str, Any]]:
     """What was typed for all runs, with the method and the fold of one. The seed is the fold unless one was typed."""
+    for section, field in swept:
+        if section == "method" and field in options:
+            raise UsageError(f"method.{field} is given twice, in {label} and by --sweep: leave one of them out")
     for field, value in given.get("method", {}).items():
         if field in options and str(options[field]) != str(value):
             raise UsageError(f"method.{field} is given twice, as {value} for all and in {label}: leave one of them out")
-    return overlay({"train": {"seed": fold}}, given, {"train": {"fold": fold}, "method": options})
+    grid = [{section: {field: value}} for (section, field), value in swept.items()]
+    return overlay({"train": {"seed": fold}}, given, {"train": {"fold": fold}, "method": options}, *grid)
 
 
 def _refuse(section: str, field: str, given: Given, instead: str) -> None:

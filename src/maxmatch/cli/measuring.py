@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from maxmatch.cli.app import app
-from maxmatch.cli.options import Config, Data, Device, Sets, given
+from maxmatch.cli.options import Config, Data, Device, Epochs, Sets, given
 from maxmatch.errors import UsageError
 
 
@@ -53,6 +53,11 @@ def benchmark(
     ] = "5",
     seed: Annotated[int | None, typer.Option("--seed", help="Of all runs. Default: each run's fold.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="Of each run. Default: the recipe's.")] = None,
+    epochs: Epochs = None,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option("--sweep", help="Each method with each value: train.lr=.01,.02,.03; repeats: all combinations."),
+    ] = None,
     device: Device = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder of all runs. Default: runs/benchmark-DATA@N.")
@@ -66,14 +71,15 @@ def benchmark(
     """Compare methods over the same folds: maxmatch benchmark digits@40 --methods fixmatch,maxmatch --folds 5"""
     if data is None and config is None:
         raise UsageError("no data: type maxmatch benchmark digits@40 --methods fixmatch,maxmatch")
-    typed = given(data, sets, seed=seed, steps=steps, device=device)
+    typed = given(data, sets, seed=seed, steps=steps, epochs=epochs, device=device)
     from maxmatch.benchmark.wanted import command_line, plan
 
-    folder, runs = plan(methods, folds, typed, config, out)
+    folder, runs = plan(methods, folds, typed, config, out, sweep or ())
     from maxmatch.benchmark.command import run_benchmark
 
-    words: dict[str, object] = {"methods": methods, "folds": folds, "seed": seed, "steps": steps, "device": device}
-    command = command_line(data, words | {"config": config, "out": out, "jobs": jobs if jobs > 1 else None}, sets)
+    words: dict[str, object] = {"methods": methods, "folds": folds, "seed": seed, "steps": steps, "epochs": epochs}
+    words |= {"device": device, "config": config, "out": out, "jobs": jobs if jobs > 1 else None}
+    command = command_line(data, words, sets, sweep or ())
     run_benchmark(folder, runs, command, jobs, only_table, as_json)
 
 

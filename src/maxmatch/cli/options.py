@@ -62,6 +62,9 @@ Device = Annotated[
         autocompletion=complete(lambda: ["auto", "cpu", "cuda", "mps"]),
     ),
 ]
+Epochs = Annotated[
+    int | None, typer.Option("--epochs", help="How many passes over the unlabelled images, instead of --steps.")
+]
 Labels = Annotated[
     Path | None,
     typer.Option("--labels", help="For a folder: a CSV file of path,label; blank labels are unlabelled."),
@@ -82,7 +85,9 @@ Report = Annotated[
 ]
 Config = Annotated[
     str | None,
-    typer.Option("--config", help="A recipe's name (digits, paper, fast-1min, fast-10min) or a file, TOML or JSON."),
+    typer.Option(
+        "--config", help="A recipe's name (digits, paper, fast-10min, imagenet-paper) or a TOML or JSON file."
+    ),
 ]
 Sets = Annotated[
     list[str] | None,
@@ -91,7 +96,8 @@ Sets = Annotated[
 
 FLAGS = {
     "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
-    "steps": ("train", "steps"), "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
+    "steps": ("train", "steps"), "epochs": ("train", "epochs"),
+    "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
     "init": ("train", "init"), "labels": ("data", "label_file"), "strict": ("data", "strict"),
     "protocol": ("data", "protocol"),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from maxmatch.cli.app import app
 from maxmatch.cli.options import Device, complete
 from maxmatch.errors import UsageError, unknown
 from maxmatch.paper.budgets import BUDGETS, find_budget
-from maxmatch.paper.targets import TARGETS, WAITING, Target, find
+from maxmatch.paper.targets import TARGETS, Target, find
 
 ACTIONS = ("list", "run")
 
@@ -95,7 +95,8 @@ def _list(targets: list[Target]) -> None:
 
     table = Table("name", "in the paper", "what it shows, and its setting", show_lines=True)
     for target in targets:
-        state = f"\n{WAITING}" if target.kind == "waiting" else ""
+        waiting = [f"{arm.label} {arm.waiting}" for arm in target.arms if arm.waiting]
+        state = f"\n{'; '.join(waiting)}" if waiting else ""
         table.add_row(target.name, target.where, f"{target.title}\n{target.setting}{state}")
     console = Console()
     console.print(table)

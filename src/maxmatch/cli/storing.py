@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from maxmatch.cli.app import app
-from maxmatch.cli.options import complete
+from maxmatch.cli.options import Labels, complete
 from maxmatch.data import DATASETS
 from maxmatch.errors import UsageError, UserError, unknown
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-ACTIONS = ("list", "fetch", "verify", "remove")
+ACTIONS = ("list", "fetch", "verify", "remove", "shard")
 
 
 @app.command()
 def data(
     action: Annotated[
-        str, typer.Argument(help="list, fetch, verify or remove.", autocompletion=complete(lambda: list(ACTIONS)))
+        str,
+        typer.Argument(help="list, fetch, verify, remove or shard.", autocompletion=complete(lambda: list(ACTIONS))),
     ] = "list",
     name: Annotated[
         str | None,
-        typer.Argument(help="A data set.", show_default=False, autocompletion=complete(lambda: list(DATASETS))),
+        typer.Argument(
+            help="A data set; for shard a folder of pictures.",
+            show_default=False,
+            autocompletion=complete(lambda: list(DATASETS)),
+        ),
     ] = None,
+    out: Annotated[Path | None, typer.Argument(help="For shard: a new folder.", show_default=False)] = None,
+    labels: Labels = None,
+    size: Annotated[int, typer.Option("--size", help="For shard: MiB of a shard, about.", min=1)] = 512,
 ) -> None:
-    """List the data sets, where they are and how big; fetch, verify or remove one: maxmatch data fetch cifar10"""
+    """List the data sets, where they are and how big; fetch, verify or remove one: maxmatch data fetch cifar10
+
+    maxmatch data shard DIR OUT packs a folder of pictures into tar files with an index; maxmatch train OUT reads them.
+    """
     if action not in ACTIONS:
         raise UsageError(unknown("action", action, ACTIONS))
+    if action == "shard":
+        _shard(name, out, labels, size)
+        return
+    if out is not None or labels is not None:
+        raise UsageError(f"data {action}: a second folder and --labels are for maxmatch data shard DIR OUT")
     from maxmatch.data.sources import SOURCES
 
     if name is not None and name not in DATASETS:
@@ -87,6 +106,34 @@ def _add_unkept(table: Table, name: str) -> None:
     place = store.root() / name
     where = f"{name}/train" if (place / "train").is_dir() else "not here"
     table.add_row(name, "1,281,167", "50,000", "-", where)
+
+
+def _shard(folder: str | None, out: Path | None, labels: Path | None, size: int) -> None:
+    """Pack a folder of pictures; how far it has come is said on standard error."""
+    if folder is None or out is None:
+        raise UsageError("data shard: two folders are wanted; type maxmatch data shard ./photos ./shards")
+    from maxmatch.data.layout import read_layout
+    from maxmatch.data.shards import Member, is_sharded, write_shards
+    from maxmatch.evaluate.progress import Told
+
+    root = Path(folder)
+    if is_sharded(root):
+        raise UsageError(f"data shard {root}: it holds shards already")
+    if out.resolve().is_relative_to(root.resolve()):
+        raise UsageError(f"data shard {root} {out}: the shards can't lie within the pictures; give another folder")
+    listing = read_layout(root, labels)
+    for note in listing.notes:
+        print(f"warning: {note}", file=sys.stderr)
+    parts = ((listing.files, listing.labels, False), (listing.test_files, listing.test_labels, True))
+    members = [
+        Member(name, listing.classes[label] if label >= 0 else "", test, (root / name).stat().st_size)
+        for names, numbers, test in parts
+        for name, label in zip(names, numbers, strict=True)
+    ]
+    with Told("packing", len(members)) as told:
+        count = write_shards(root, out, members, size * 2**20, told.advance)
+    print(f"{len(members):,} pictures in {count} shards; next: maxmatch train {shlex.quote(str(out))}", file=sys.stderr)
+    print(out)
 
 
 def _verify(name: str | None) -> None:

@@ -8,7 +8,7 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from maxmatch.cli.options import (
     Config,
     Data,
     Device,
+    Epochs,
     K,
     Labels,
     MethodName,
@@ -30,6 +31,9 @@ from maxmatch.cli.options import (
 )  # fmt: skip
 from maxmatch.errors import UsageError
 from maxmatch.methods import PRETRAINING
+
+if TYPE_CHECKING:
+    from maxmatch.train.recipe import TrainSettings
 
 
 @app.command()
@@ -57,6 +61,7 @@ def train(
     over: Over = None,
     strategy: Strategy = None,
     steps: Annotated[int | None, typer.Option("--steps", help="How many steps. Default: the recipe's.")] = None,
+    epochs: Epochs = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Random seed of weights, order and views.")] = None,
     fold: Annotated[int | None, typer.Option("--fold", help="Which labelled set. Default: the seed.")] = None,
     device: Device = None,
@@ -79,8 +84,8 @@ def train(
     """
     started = process_start()
     typed = given(
-        data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, seed=seed, fold=fold, device=device,
-        init=init, protocol=protocol, labels=str(labels.absolute()) if labels else None, strict=strict,
+        data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, epochs=epochs, seed=seed, fold=fold,
+        device=device, init=init, protocol=protocol, labels=str(labels.absolute()) if labels else None, strict=strict,
     )  # fmt: skip
     from maxmatch.methods import method_name
     from maxmatch.train.fit import finished_result, fit
@@ -107,7 +112,7 @@ def train(
         finished = finished_result(out, recipe)
         if finished is not None and speaks():
             print(
-                f"{out} is finished: {finished['steps']} steps; for more, add --steps {2 * finished['steps']}",
+                f"{out} is finished: {finished['steps']} steps; for more, add {_more(recipe.train)}",
                 file=sys.stderr,
             )
         print_result(
@@ -159,6 +164,11 @@ def settings(
     from maxmatch.train.recipes import compose
 
     print(compose(config=config, given=given(data, None, method=method)).to_toml(), end="")
+
+
+def _more(train: TrainSettings) -> str:
+    """What to type for a run twice as long."""
+    return f"--steps {2 * train.steps}" if train.epochs is None else f"--epochs {2 * train.epochs}"
 
 
 def print_result(out: Path, result: dict[str, Any], report: bool = False) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from maxmatch.cli.app import app
 from maxmatch.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SHOWN = 15  # up to so many classes are shown as a matrix, and so many mistakes where there are more
 
 
 @app.command()
@@ -20,7 +25,10 @@ def evaluate(
     device: Annotated[str, typer.Option("--device")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Error, top-5 error, robust errors and the confusion matrix of a run on its test set."""
+    """Error, top-5 error, robust errors and the confusion matrix of a run on its test set.
+
+    Of many classes the most frequent mistakes are shown instead of the matrix; --json has all of it.
+    """
     from maxmatch.train.judge import judge
 
     found = judge(run_folder, k, device)
@@ -28,14 +36,10 @@ def evaluate(
         print(json.dumps(found))
         return
     from rich.console import Console
-    from rich.table import Table
 
-    table = Table("truth \\ predicted", *found["classes"], "error %", title=f"{run_folder}: confusion matrix")
-    for label, row in enumerate(found["confusion"]):
-        wrong = f"{100 * (1 - row[label] / sum(row)):.1f}" if sum(row) else "-"
-        table.add_row(found["classes"][label], *map(str, row), wrong)
     console = Console()
-    console.print(table)
+    show = _confusion if len(found["classes"]) <= SHOWN else _mistakes
+    console.print(show(found["classes"], found["confusion"], str(run_folder)))
     views = f"{found['robust']['k']} strong views ({found['robust']['policy']})"
     words = {
         "error": "",
@@ -136,3 +140,24 @@ def export(
     found = export_run(run_folder, out, format)
     print(f"maxmatch: {found}", file=sys.stderr)
     print(out)
+
+
+def _confusion(classes: list[str], matrix: list[list[int]], run: str) -> Table:
+    from rich.table import Table
+
+    table = Table("truth \\ predicted", *classes, "error %", title=f"{run}: confusion matrix")
+    for label, row in enumerate(matrix):
+        wrong = f"{100 * (1 - row[label] / sum(row)):.1f}" if sum(row) else "-"
+        table.add_row(classes[label], *map(str, row), wrong)
+    return table
+
+
+def _mistakes(classes: list[str], matrix: list[list[int]], run: str) -> Table:
+    """What is taken for what most often; a matrix of so many classes is too large to be read."""
+    from rich.table import Table
+
+    found = [(-count, a, b) for a, row in enumerate(matrix) for b, count in enumerate(row) if a != b and count]
+    table = Table("truth", "predicted", "images", "of", title=f"{run}: the most frequent mistakes")
+    for count, truth, predicted in sorted(found)[:SHOWN]:
+        table.add_row(classes[truth], classes[predicted], str(-count), str(sum(matrix[truth])))
+    return table

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from maxmatch.data import store
 from maxmatch.data.files import Files
+from maxmatch.data.shards import is_sharded
 from maxmatch.data.sources import SOURCES
 from maxmatch.data.split import Protocol, name_of_pool
 from maxmatch.errors import UsageError, UserError, unknown
@@ -38,6 +39,7 @@ class Images:
     # Pictures of any size lie in slots: `sizes` (N, 2) is how much of each is picture, `side` that of its views.
     sizes: Tensor | None = None
     side: int | None = None
+    middle: float = 1.0  # the share of a picture's short side that is judged
     files: Files | None = None  # where they were read from; x is empty where they are read anew in every step
     digest: str | None = None  # where the pixels need not be read to know it
     notes: tuple[str, ...] = ()  # what the user should know
@@ -177,9 +179,11 @@ def _kept(name: str) -> Images:
 def imagenet_folder() -> Path:
     """Where ImageNet's pictures lie, train/CLASS and val/CLASS; it can't be fetched."""
     place = store.root() / "imagenet"
-    if not (place / "train").is_dir() or not (place / "val").is_dir():
+    folders = (place / "train").is_dir() and (place / "val").is_dir()
+    if not folders and not is_sharded(place):
         raise UserError(
-            f"imagenet is not fetched by itself: put its pictures into {place}/train/CLASS and {place}/val/CLASS"
+            f"imagenet is not fetched by itself: put its pictures into {place}/train/CLASS and {place}/val/CLASS, "
+            "or shards of them"
         )
     return place
 

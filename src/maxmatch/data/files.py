@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import numpy as np
 import torch
@@ -19,13 +19,17 @@ from PIL import Image
 from torch import Tensor
 
 from maxmatch.data.folder import open_image, read_image
+from maxmatch.data.shards import Shards
 
 GREY = 127
 
 
 @dataclass(frozen=True, eq=False)
 class Files:
-    """The files of a folder, and the slots they are read into. `fitted`: each fills its slot, scaled and cropped."""
+    """The files of a folder, and the slots they are read into. `fitted`: each fills its slot, scaled and cropped.
+
+    In a folder of shards the names are those of members, which `shards` opens.
+    """
 
     root: Path
     names: tuple[str, ...]
@@ -33,17 +37,21 @@ class Files:
     slot: int
     fitted: bool = False
     workers: int = 2
+    middle: float = 1.0  # the share of the short side that a fitted picture shows
+    shards: Shards | None = None
     broken: dict[str, str] = field(default_factory=dict)  # met while reading: the name, and why
 
     def read(self, number: int) -> tuple[Tensor, tuple[int, int]]:
         """One slot, and the height and width of its picture. A file that can't be read is grey, and noted."""
-        path = self.root / self.names[number]
+        name = self.names[number]
         try:
+            file = self.root / name if self.shards is None else self.shards.open(name)
             if self.fitted:
-                return read_image(path, (self.channels, self.slot, self.slot)), (self.slot, self.slot)
-            return read_slot(path, self.channels, self.slot)
+                shape = (self.channels, self.slot, self.slot)
+                return read_image(file, shape, self.middle), (self.slot, self.slot)
+            return read_slot(file, self.channels, self.slot)
         except OSError as error:
-            self.broken.setdefault(self.names[number], str(error))
+            self.broken.setdefault(name, str(error))
             return torch.full((self.channels, self.slot, self.slot), GREY, dtype=torch.uint8), (self.slot, self.slot)
 
     def read_all(self, told: Callable[[int], None] = lambda done: None) -> tuple[Tensor, Tensor]:
@@ -64,7 +72,7 @@ class Files:
                 told(number + 1)
 
 
-def read_slot(path: Path, channels: int, side: int) -> tuple[Tensor, tuple[int, int]]:
+def read_slot(path: Path | IO[bytes], channels: int, side: int) -> tuple[Tensor, tuple[int, int]]:
     """A file in a slot: upright, grey or RGB, shrunk if it is larger than the slot, never enlarged."""
     picture = open_image(path, channels, (side, side))
     if max(picture.size) > side:

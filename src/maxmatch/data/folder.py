@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -47,23 +48,36 @@ def find_pictures(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def read_image(path: Path, shape: tuple[int, int, int]) -> Tensor:
+def read_image(file: Path | IO[bytes], shape: tuple[int, int, int], middle: float = 1.0) -> Tensor:
     """A file as a (C, H, W) uint8 tensor: upright by its EXIF tag, grey or RGB, scaled to cover and cropped centrally.
 
-    Raises OSError where the file cannot be decoded.
+    With `middle` below 1 that share of the short side is shown: at 224 pixels 0.875 is torchvision's Resize(256) and
+    CenterCrop(224), to the pixel. Raises OSError where the file cannot be decoded.
     """
-    return fit_picture(open_image(path, shape[0]), shape)
+    return fit_picture(open_image(file, shape[0]), shape, middle)
 
 
-def fit_picture(picture: Image.Image, shape: tuple[int, int, int]) -> Tensor:
+def fit_picture(picture: Image.Image, shape: tuple[int, int, int], middle: float = 1.0) -> Tensor:
     """A grey or RGB picture as a (C, H, W) uint8 tensor: scaled to cover by PIL's bicubic filter, cropped centrally."""
     channels, height, width = shape
-    if picture.size != (width, height):
+    if middle < 1:
+        picture = _cut_middle(picture, (height, width), middle)
+    elif picture.size != (width, height):
         picture = ImageOps.fit(picture, (width, height), Image.Resampling.BICUBIC)
     return torch.from_numpy(np.array(picture).reshape(height, width, channels)).permute(2, 0, 1)
 
 
-def open_image(path: Path, channels: int, least: tuple[int, int] | None = None) -> Image.Image:
+def _cut_middle(picture: Image.Image, size: tuple[int, int], middle: float) -> Image.Image:
+    """Scaled by PIL's bilinear filter, so that the short side has side / middle pixels, and its middle cut out."""
+    height, width = size
+    short = round(min(height, width) / middle)
+    scaled = [short * length // min(picture.size) for length in picture.size]
+    left, top = round((scaled[0] - width) / 2), round((scaled[1] - height) / 2)
+    picture = picture.resize((scaled[0], scaled[1]), Image.Resampling.BILINEAR)
+    return picture.crop((left, top, left + width, top + height))
+
+
+def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | None = None) -> Image.Image:
     """A file as a grey or RGB picture, upright by its EXIF tag. A JPEG may come smaller, but not below size `least`.
 
     Raises OSError where the file cannot be decoded.
@@ -78,7 +92,8 @@ def open_image(path: Path, channels: int, least: tuple[int, int] | None = None) 
                 picture = _on_white(picture)
             return _eight_bit(picture).convert(mode)
     except Exception as error:  # decoders meet damage in every way there is
-        raise OSError(f"{path}: cannot be read as a picture ({type(error).__name__})") from None
+        name = path if isinstance(path, Path) else "a file"
+        raise OSError(f"{name}: cannot be read as a picture ({type(error).__name__})") from None
 
 
 def _on_white(picture: Image.Image) -> Image.Image:

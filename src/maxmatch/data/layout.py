@@ -11,20 +11,23 @@ picture (but where a class gets its fifth one). Where no class has five, there i
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from maxmatch.data.folder import SUFFIXES, find_pictures
+from maxmatch.data.label_file import inside, read_rows
+from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
 RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
 COMPARED = 50_000  # up to so many labelled pictures are compared with one another
+SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
 HELD_OUT = 5  # one picture in so many is kept for the test
 FEW = 10  # so many names are told, and the rest counted
 
@@ -40,6 +43,10 @@ class Listing:
     test_files: tuple[str, ...]
     test_labels: tuple[int, ...]
     notes: tuple[str, ...] = ()
+    shards: Shards | None = None  # where the files are members of shards
+
+    def open(self, name: str) -> Path | IO[bytes]:
+        return self.root / name if self.shards is None else self.shards.open(name)
 
     def without(self, bad: Iterable[str]) -> Listing:
         """The listing less some files."""
@@ -47,16 +54,15 @@ class Listing:
         pairs = [(f, y) for f, y in zip(self.files, self.labels, strict=True) if f not in gone]
         tests = [(f, y) for f, y in zip(self.test_files, self.test_labels, strict=True) if f not in gone]
         (files, labels), (test_files, test_labels) = _unzip(pairs), _unzip(tests)
-        return Listing(self.root, self.classes, files, labels, test_files, test_labels, self.notes)
+        return Listing(self.root, self.classes, files, labels, test_files, test_labels, self.notes, self.shards)
 
     def sha256(self) -> str:
         """A digest of names, sizes and labels, by which a saved split knows its pictures."""
         digest = hashlib.sha256()
         for names, labels in ((self.files, self.labels), (self.test_files, self.test_labels)):
             for name, label in zip(names, labels, strict=True):
-                digest.update(
-                    f"{name}\0{(self.root / name).stat().st_size}\0{label}\n".encode("utf-8", "surrogateescape")
-                )
+                size = (self.root / name).stat().st_size if self.shards is None else self.shards.size(name)
+                digest.update(f"{name}\0{size}\0{label}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
 
@@ -67,6 +73,10 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     """
     if not root.is_dir():
         raise UsageError(f"{root}: there is no such folder; give the folder that holds the pictures")
+    if is_sharded(root):
+        if label_file is not None:
+            raise UsageError(f"--labels {label_file}: the shards in {root} have labels of their own; leave it out")
+        return _of_shards(root)
     notes: list[str] = []
     tops = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
     tests_at = [name for name in TEST if name in tops]
@@ -92,6 +102,8 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     if not tests:
         found, tests = _hold_out(root, found, names)
     found = _without_copies(root, found, tests, notes)
+    if not any(found.values()):
+        raise UsageError(f"{root}: every labelled picture is also in the test; put others into one of the two")
     if strict and notes:
         raise UsageError(f"{notes[0]} (--strict refuses that)")
     notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
@@ -107,6 +119,19 @@ def _without_labels(root: Path, tests_at: Sequence[str]) -> Listing:
     if not files:
         raise UsageError(f"{root}: there is no picture in it; give the folder that holds the pictures")
     return Listing(root, (), files, (-1,) * len(files), (), ())
+
+
+def _of_shards(root: Path) -> Listing:
+    """The listing that the shards were made from; labels and who is in the test stand in them."""
+    shards = open_shards(root)
+    classes = tuple(sorted({label for label in shards.labels if label}))
+    number = {name: index for index, name in enumerate(classes)}
+    rows = sorted(zip(shards.names, shards.labels, shards.tests, strict=True))
+    files, labels = _unzip([(name, number.get(label, -1)) for name, label, test in rows if not test])
+    test_files, test_labels = _unzip([(name, number.get(label, -1)) for name, label, test in rows if test])
+    if len(classes) < 2 or -1 in test_labels:
+        raise UsageError(f"{root}: its shards lack labels; make them again with maxmatch data shard")
+    return Listing(root, classes, files, labels, test_files, test_labels, (), shards)
 
 
 def told(names: Sequence[str], few: int = FEW) -> str:
@@ -159,9 +184,9 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
     found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
     missing, twice = [], []
     seen: dict[str, str] = {}
-    rows = _rows(label_file)
+    rows = read_rows(label_file)
     for name, label in rows:
-        path = _inside(root, name)
+        path = inside(root, name)
         if path not in found:
             missing.append(path)
         elif seen.setdefault(path, label) != label:
@@ -180,42 +205,6 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
     if twice:
         notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
     return found
-
-
-def _inside(root: Path, name: str) -> str:
-    """A path of the table as one in the folder."""
-    path = Path(name)
-    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
-
-
-def _rows(label_file: Path) -> list[tuple[str, str]]:
-    """Path and label of each row; spreadsheets write semicolons or tabs in some countries."""
-    try:
-        with open(label_file, newline="", encoding="utf-8-sig") as file:
-            first = file.readline()
-            file.seek(0)
-            lines = list(csv.reader(file, delimiter=next((mark for mark in ",;\t" if mark in first), ",")))
-    except FileNotFoundError:
-        raise UsageError(f"{label_file}: there is no such file; a CSV file of path,label is wanted") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{label_file}: can't be read as CSV ({error}); two columns are wanted: path,label") from None
-    lines = [line for line in lines if any(cell.strip() for cell in line)]
-    head = [cell.strip().lower() for cell in lines[0]] if lines else []
-    if "path" in head:
-        place = (head.index("path"), head.index("label") if "label" in head else None)
-        if place[1] is None:
-            raise UsageError(f"{label_file}: its first line has no column 'label'; path,label is wanted")
-        lines = lines[1:]
-    else:
-        place = (0, 1)
-    rows = []
-    for line in lines:
-        path = line[place[0]].strip() if len(line) > place[0] else ""
-        label = line[place[1]].strip() if place[1] is not None and len(line) > place[1] else ""
-        rows.append((path, label))
-    if not rows:
-        raise UsageError(f"{label_file}: no rows in it; path,label is wanted")
-    return rows
 
 
 def _without_contradictions(root: Path, found: dict[str, str], notes: list[str]) -> dict[str, str]:
@@ -241,7 +230,7 @@ def _without_contradictions(root: Path, found: dict[str, str], notes: list[str])
 def _without_copies(root: Path, found: dict[str, str], tests: dict[str, str], notes: list[str]) -> dict[str, str]:
     """Without training pictures whose very bytes are in the test."""
     sizes: dict[int, set[str]] = {}
-    for path in tests if len(tests) <= COMPARED else ():
+    for path in tests if len(tests) <= COMPARED and len(found) <= SEARCHED else ():
         sizes.setdefault((root / path).stat().st_size, set()).add(path)
     held = {size: {_digest(root / path) for path in paths} for size, paths in sizes.items()}
     bad = set()

@@ -39,7 +39,7 @@ def look_at(listing: Listing) -> Look:
     sizes, modes = [], set()
     for name in names:
         try:
-            with Image.open(listing.root / name) as picture:
+            with Image.open(listing.open(name)) as picture:
                 sizes.append(picture.size)
                 modes.add(picture.mode)
         except Exception:  # it will be named when it is read
@@ -56,6 +56,7 @@ def load_pictures(
     side: int,
     slot: int,
     channels: int,
+    middle: float = 1.0,
     label_file: Path | None = None,
     resident: bool | None = None,
     workers: int | None = None,
@@ -68,9 +69,9 @@ def load_pictures(
 ) -> Images:
     """The pictures of a folder for views of `side` pixels, from slots of `slot`; equal to it, each is fitted once.
 
-    `resident` keeps them in memory, None if they take at most `memory` bytes. Broken files are named, counted and left
-    out, or, with `strict`, refused: all are read once for that. `left_out` are those of a run that goes on. Without
-    `labels` none are needed.
+    Test pictures show the `middle` share of their short side. `resident` keeps the others in memory, None if they take
+    at most `memory` bytes. Broken files are named, counted and left out, or, with `strict`, refused: all are read once
+    for that. `left_out` are those of a run that goes on. Without `labels` none are needed.
     """
     root = Path(root)
     listing = read_layout(root, label_file, strict, labels)
@@ -83,7 +84,8 @@ def load_pictures(
     gone = tuple(left_out or ())
 
     def files(names: tuple[str, ...], length: int, whole: bool) -> Files:
-        return Files(root, names, channels, length, whole, workers)
+        share = middle if whole else 1.0
+        return Files(root, names, channels, length, whole, workers, share, listing.shards)
 
     train, test = files(listing.files, slot, fitted), files(listing.test_files, side, True)
     x = torch.empty(0, channels, slot, slot, dtype=torch.uint8)
@@ -108,6 +110,7 @@ def load_pictures(
         torch.tensor(listing.test_labels, dtype=torch.int64) if has_test else None,
         sizes=None if fitted else sizes,
         side=None if fitted else side,
+        middle=middle,
         files=train,
         digest=listing.sha256(),
         notes=listing.notes,

@@ -43,7 +43,8 @@ class Classifier:
         if not isinstance(images, Tensor | np.ndarray) and isinstance(images, Iterable):
             images = list(images)
             if images and all(isinstance(item, str | Path) for item in images):
-                return torch.stack([read_image(Path(item), self.preprocessing.shape) for item in images])
+                shape, middle = self.preprocessing.shape, self.preprocessing.middle
+                return torch.stack([read_image(Path(item), shape, middle) for item in images])
             images = np.asarray(images)
         pixels = as_pixels(images)
         if tuple(pixels.shape[1:]) != self.preprocessing.shape:

@@ -58,7 +58,8 @@ def label_folder(
     try:
         seen = out is None and sys.stdout.isatty()  # the rows themselves show how far it is
         with writing_rows(out, kind, columns(top)) as write, Told("labelling", len(names), quiet=seen) as told:
-            for batch in batches(read_ahead(folder, names, shape, workers or default_workers()), batch_size(shape)):
+            files = read_ahead(folder, names, shape, workers or default_workers(), classifier.preprocessing.middle)
+            for batch in batches(files, batch_size(shape)):
                 for _, pixels in batch:
                     if isinstance(pixels, str):
                         print(f"maxmatch: {pixels}: left out", file=sys.stderr)
@@ -104,11 +105,11 @@ def rows(classifier: Classifier, pictures: list[tuple[str, Tensor]], top: int, f
     return made
 
 
-def read_ahead(folder: Path, names: list[str], shape: Shape, workers: int) -> Iterator[Read]:
+def read_ahead(folder: Path, names: list[str], shape: Shape, workers: int, middle: float = 1.0) -> Iterator[Read]:
     """All files in their order, decoded by `workers` threads; at most 2 * workers + 1 portions are held."""
 
     def read(portion: list[str]) -> list[Read]:
-        return [(name, _read(folder / name, shape)) for name in portion]
+        return [(name, _read(folder / name, shape, middle)) for name in portion]
 
     waiting: deque[Future[list[Read]]] = deque()
     with ThreadPoolExecutor(workers) as pool:
@@ -141,8 +142,8 @@ def batch_size(shape: Shape) -> int:
     return max(1, min(BATCH, PIXELS // math.prod(shape)))
 
 
-def _read(path: Path, shape: Shape) -> Tensor | str:
+def _read(path: Path, shape: Shape, middle: float) -> Tensor | str:
     try:
-        return read_image(path, shape)
+        return read_image(path, shape, middle)
     except OSError as error:
         return str(error)

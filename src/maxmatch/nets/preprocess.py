@@ -20,6 +20,7 @@ class Preprocessing:
     width: int
     mean: float | tuple[float, ...] = 0.5
     std: float | tuple[float, ...] = 0.5
+    middle: float = 1.0  # the share of a picture's short side that the net is shown
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):  # JSON has lists

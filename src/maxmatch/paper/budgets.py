@@ -25,11 +25,16 @@ def find_budget(name: str) -> Budget:
     raise UsageError(unknown("budget", name, BUDGETS))
 
 
-def find_steps(budget: Budget, asked: int | None) -> int:
+def default_steps(budget: Budget, of_paper: int = STEPS) -> int:
+    """Steps of each run where none are asked for."""
+    return of_paper if budget == "full" else DEFAULT_STEPS[budget]
+
+
+def find_steps(budget: Budget, asked: int | None, of_paper: int = STEPS) -> int:
     """Steps of each run; `full` has the paper's and no others."""
-    if asked is not None and budget == "full" and asked != STEPS:
-        raise UsageError(f"--steps {asked}: full is the paper's {STEPS:,}; type --budget short --steps {asked}")
-    return DEFAULT_STEPS[budget] if asked is None else asked
+    if asked is not None and budget == "full" and asked != of_paper:
+        raise UsageError(f"--steps {asked}: full is the paper's {of_paper:,}; type --budget short --steps {asked}")
+    return default_steps(budget, of_paper) if asked is None else asked
 
 
 def folds(budget: Budget, of_paper: int) -> list[int]:
@@ -37,13 +42,17 @@ def folds(budget: Budget, of_paper: int) -> list[int]:
     return list(range(1, (of_paper if budget == "full" else 1) + 1))
 
 
-def labels_for(budget: Budget, labels: int) -> int:
+def labels_for(budget: Budget, labels: int | str, data: str = SMOKE_DATA) -> int | str:
     """How many labels stand for the paper's: digits has 1,195 training images."""
-    return _SMOKE_LABELS.get(labels, _SMOKE_MANY) if budget == "smoke" else labels
+    if budget != "smoke" or (isinstance(labels, str) and data == "imagenet"):
+        return labels
+    return _SMOKE_LABELS.get(labels, _SMOKE_MANY) if isinstance(labels, int) else _SMOKE_MANY
 
 
-def settings(budget: Budget, steps: int, method: str) -> dict[str, dict[str, Any]]:
-    """What a budget sets in a recipe."""
+def settings(budget: Budget, steps: int, method: str, data: str = "") -> dict[str, dict[str, Any]]:
+    """What a budget sets in a recipe. The whole of ImageNet's counts in epochs and is its recipe as it is."""
+    if budget == "full" and data == "imagenet":
+        return {}
     if budget == "full":
         return {"train": {"steps": steps, "schedule": "cosine-7/16"}}
     often = {"log_every": max(1, steps // 100), "evaluate_every": max(1, steps // 20)}
@@ -56,16 +65,20 @@ def settings(budget: Budget, steps: int, method: str) -> dict[str, dict[str, Any
     tiny |= {"checkpoint_every": steps, "evaluate_every": steps}
     found: dict[str, dict[str, Any]] = {"net": net | {"name": "wrn-10-1"}, "evaluate": {"robust_views": 1}}
     found["train"] = horizon | tiny
+    if data == "imagenet":
+        found["data"] = {"side": 32}
     return found | (_SMOKE_THRESHOLD if method in ("fixmatch", "maxmatch", "fixmatch-anchoring") else {})
 
 
-def differences(budget: Budget, folds: int, steps: int, of_paper: int = FOLDS) -> str:
-    """In words, how a budget falls short of the paper."""
+def differences(budget: Budget, folds: int, steps: int, of_paper: int = FOLDS, its_steps: int = STEPS) -> str:
+    """In words, how a budget falls short of the paper, which has `of_paper` folds of `its_steps`."""
     if budget == "full":
-        return f"the paper's {STEPS:,} steps; n = {folds} fold{'s'[: folds != 1]} (the paper: {of_paper})"
-    share = 100 * steps / STEPS
-    told = f"{steps:,} steps, {share:.2g} % of the paper's {STEPS:,}; n = {folds} fold{'s'[: folds != 1]}"
+        return f"the paper's {its_steps:,} steps; n = {folds} fold{'s'[: folds != 1]} (the paper: {of_paper})"
+    share = 100 * steps / its_steps
+    told = f"{steps:,} steps, {share:.2g} % of the paper's {its_steps:,}; n = {folds} fold{'s'[: folds != 1]}"
     ends = "Muon instead of SGD, cosine to 0 instead of 7/16 of a period, averages over 5 % of the steps"
+    if its_steps != STEPS:  # ImageNet: the cosine of the paper ends at 0 too
+        ends = "one value of the cosine a step instead of an epoch, averages over 5 % of the steps"
     if budget == "smoke":
         ends = "a tiny net, 8 + 16 images a step, threshold 0.2 for FixMatch and MaxMatch"
     return f"{told} (the paper: {of_paper}); {ends}"

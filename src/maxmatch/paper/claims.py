@@ -19,6 +19,7 @@ from maxmatch.paper.orderings import (
 )
 from maxmatch.paper.targets import EFFECT_OF_K, NINE
 
+Counts = tuple[int | str, ...]  # of labels; ImageNet's is a share
 WEAK = ("Pi-Model", "Pseudo-Label", "Mean Teacher")
 STRONG = ("UDA", "ReMixMatch", "FixMatch", "MaxMatch")
 BEATEN = (("cifar100", 400), ("cifar100", 2500), ("stl10", 1000))  # where the paper has ReMixMatch ahead of MaxMatch
@@ -34,7 +35,7 @@ class Judged:
     verdict: Verdict
 
 
-def of_bars(data: str, labels: tuple[int, ...], errors: Errors) -> list[Judged]:
+def of_bars(data: str, labels: Counts, errors: Errors) -> list[Judged]:
     """Figures 3 to 6. `data` and `labels` are the paper's."""
     found = []
     for count in labels:
@@ -57,12 +58,12 @@ def of_bars(data: str, labels: tuple[int, ...], errors: Errors) -> list[Judged]:
     return found
 
 
-def of_k(labels: tuple[int, ...], errors: Errors) -> list[Judged]:
+def of_k(labels: Counts, errors: Errors) -> list[Judged]:
     """Figure 11."""
     names = [arm.label for arm in EFFECT_OF_K]
     found = []
     for count in labels:
-        best = {250: "K = 3", 4000: "K = 5"}.get(count)
+        best = {250: "K = 3", 4000: "K = 5"}.get(count) if isinstance(count, int) else None
         if best:
             found.append(Judged(f"{best} is best at {count} labels", lowest(errors, count, best, names)))
             worse = below(errors, count, best, "K = 7")
@@ -72,7 +73,7 @@ def of_k(labels: tuple[int, ...], errors: Errors) -> list[Judged]:
     return found
 
 
-def of_policies(labels: tuple[int, ...], errors: Errors) -> list[Judged]:
+def of_policies(labels: Counts, errors: Errors) -> list[Judged]:
     """Table 3."""
     found = []
     for count in labels:
@@ -87,7 +88,7 @@ def of_policies(labels: tuple[int, ...], errors: Errors) -> list[Judged]:
     return found
 
 
-def of_anchoring(labels: tuple[int, ...], errors: Errors) -> list[Judged]:
+def of_anchoring(labels: Counts, errors: Errors) -> list[Judged]:
     """Figure 12."""
     found = []
     for count in labels:
@@ -126,7 +127,7 @@ def of_runtime(hours: dict[str, float]) -> list[Judged]:
     ]
 
 
-ERROR_CLAIMS: dict[str, Callable[[str, tuple[int, ...], Errors], list[Judged]]] = {
+ERROR_CLAIMS: dict[str, Callable[[str, Counts, Errors], list[Judged]]] = {
     "fig-cifar10": of_bars,
     "fig-cifar100": of_bars,
     "fig-svhn": of_bars,

@@ -18,8 +18,8 @@ from maxmatch.benchmark.wanted import Planned
 from maxmatch.errors import UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.paper.found import Found, collect, loss_curves, runtime_rows, summary
-from maxmatch.paper.page import page_of_drawing, page_of_runs, page_of_waiting, waiting_rows
-from maxmatch.paper.targets import WAITING
+from maxmatch.paper.imagenet import curve_rows
+from maxmatch.paper.page import page_of_drawing, page_of_runs
 from maxmatch.paper.wanted import Wanted
 
 if TYPE_CHECKING:
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 def run_target(wanted: Wanted, jobs: int = 1, only_page: bool = False) -> list[Path]:
     """Make all files of a target and name them; what is finished is not run again."""
-    if wanted.target.kind == "waiting":
-        return _write_waiting(wanted)
     if wanted.target.kind == "drawing":
         return _write_drawing(wanted)
     failed = {} if only_page else _train(wanted, jobs)
@@ -50,6 +48,9 @@ def run_target(wanted: Wanted, jobs: int = 1, only_page: bool = False) -> list[P
 def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
     """Run what is left; returns why those failed that did."""
     runs = wanted.runs
+    for arm in wanted.target.arms:
+        if arm.waiting:
+            _say(f"{wanted.target.name}: {arm.label} is not run, it {arm.waiting}")
     left = [run for run in runs if find_result(run) is None]
     if not left:
         _say(f"{wanted.target.name}: all {len(runs)} runs are finished already")
@@ -92,6 +93,8 @@ def _csv_rows(found: Found, embedding: Embedding | None) -> Sequence[Row]:
         return [{"step": step, **{name: curve[at] for name, curve in curves.items()}} for at, step in enumerate(steps)]
     if found.wanted.target.kind == "runtime":
         return runtime_rows(found)
+    if found.wanted.target.kind == "curves":
+        return curve_rows(found)
     if embedding is not None:
         pairs = zip(embedding.places.tolist(), embedding.labels.tolist(), strict=True)
         return [{"x": x, "y": y, "class": embedding.classes[label]} for (x, y), label in pairs]
@@ -112,14 +115,6 @@ def _write_drawing(wanted: Wanted) -> list[Path]:
     wanted.out.mkdir(parents=True, exist_ok=True)
     made = _draw(lambda: drawing(wanted.target), wanted.stem, smoke=False)
     return [*made, _write_page(wanted.stem, page_of_drawing(wanted))]
-
-
-def _write_waiting(wanted: Wanted) -> list[Path]:
-    wanted.out.mkdir(parents=True, exist_ok=True)
-    _say(f"{wanted.target.name}: nothing was run, it {WAITING}; its page has what was published")
-    rows = waiting_rows(wanted.target)
-    files = [_write_csv(wanted.stem, "", rows)] if rows else []
-    return [*files, _write_page(wanted.stem, page_of_waiting(wanted.target, rows))]
 
 
 def _draw(make: Callable[[], Figure], stem: Path, smoke: bool) -> list[Path]:

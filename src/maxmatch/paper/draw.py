@@ -32,6 +32,10 @@ def draw(found: Found, embedding: Embedding | None = None) -> Figure:
         return _losses(found)
     if kind == "runtime":
         return _runtime(found)
+    if kind in ("imagenet", "curves"):
+        from maxmatch.paper.imagenet_draw import draw_imagenet
+
+        return draw_imagenet(found, _title(found), footer(found))
     assert embedding is not None
     return _tsne(found, embedding)
 
@@ -40,10 +44,11 @@ def footer(found: Found) -> str:
     """The budget in one sentence: what stands below every figure."""
     wanted = found.wanted
     nets = ", ".join(sorted({row["net"] for row in found.finished}))
-    shows_spread = wanted.target.kind in ("bars", "k")
+    shows_spread = wanted.target.kind in ("bars", "k", "imagenet")
     spread = "; one fold has no spread" if shows_spread and found.most_folds == 1 else ""
     data = wanted.data if wanted.same_data else f"{wanted.data} (the paper: {wanted.target.data})"
-    budget = budgets.differences(wanted.budget, found.most_folds, wanted.steps, wanted.target.folds)
+    target = wanted.target
+    budget = budgets.differences(wanted.budget, found.most_folds, wanted.steps, target.folds, target.steps)
     return f"{wanted.budget.upper()}: {data}, {nets}; {budget}{spread}"
 
 

@@ -12,7 +12,7 @@ from maxmatch.benchmark.figures import Row, table
 from maxmatch.benchmark.report import row_of
 from maxmatch.benchmark.runs import find_result
 from maxmatch.paper.orderings import Curves, Errors
-from maxmatch.paper.published import EPOCH, ERRORS, FOLDS, RUNTIME, STEPS, Number
+from maxmatch.paper.published import EPOCH, ERRORS, IMAGENET_ERRORS, RUNTIME, Number
 from maxmatch.paper.targets import Arm
 from maxmatch.paper.wanted import Panel, Wanted
 from maxmatch.train.log import read_metrics
@@ -38,10 +38,14 @@ class Found:
     @property
     def errors(self) -> Errors:
         """The last error of every finished run, by the paper's labels, the method and the fold."""
-        found: dict[tuple[int, str], dict[int, float]] = {}
+        return self.figures("last")
+
+    def figures(self, name: str) -> Errors:
+        """Another figure of the runs in the same way."""
+        found: dict[tuple[int | str, str], dict[int, float]] = {}
         for row in self.finished:
-            if row["last"] is not None:
-                found.setdefault((row["labels"], row["method"]), {})[row["fold"]] = row["last"]
+            if row[name] is not None:
+                found.setdefault((row["labels"], row["method"]), {})[row["fold"]] = row[name]
         return found
 
     @property
@@ -76,8 +80,11 @@ def summary(found: Found) -> list[Row]:
 
 
 def _row(wanted: Wanted, panel: Panel, arm: Arm, figures: Row, one: Mapping[str, Any]) -> Row:
-    shows_errors = wanted.target.kind in ("bars", "k")
-    printed = ERRORS.get((wanted.target.data, panel.labels, arm.published)) if shows_errors else None
+    shows_errors = wanted.target.kind in ("bars", "k") and isinstance(panel.labels, int)
+    printed = ERRORS.get((wanted.target.data, int(panel.labels), arm.published)) if shows_errors else None
+    top5: Number | None = None
+    if wanted.target.kind == "imagenet":
+        printed, top5 = IMAGENET_ERRORS[arm.published]
     return {
         "data": wanted.data,
         "labels": panel.shown,
@@ -89,9 +96,11 @@ def _row(wanted: Wanted, panel: Panel, arm: Arm, figures: Row, one: Mapping[str,
         "std": figures["last"]["std"],
         "median20": figures["median20"]["mean"],
         "best": figures["best"]["mean"],
+        "top5_error": figures["top5_error"]["mean"],
         "robust_error": figures["robust_error"]["mean"],
         "steps_per_second": figures["steps_per_second"]["mean"],
         **_published(wanted, panel, printed),
+        "published_top5": top5.mean if top5 else None,
     }
 
 
@@ -102,8 +111,8 @@ def _published(wanted: Wanted, panel: Panel, printed: Number | None) -> Row:
         "published_labels": panel.labels,
         "published": printed.mean if printed else None,
         "published_std": printed.std if printed else None,
-        "published_steps": STEPS if printed else None,
-        "published_n": FOLDS if printed else None,
+        "published_steps": wanted.target.steps if printed else None,
+        "published_n": wanted.target.folds if printed else None,
         "published_source": printed.source if printed else None,
         "published_recalled": printed.recalled if printed else None,
         "same_data": same,

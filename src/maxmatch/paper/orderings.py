@@ -15,7 +15,7 @@ from maxmatch.benchmark.figures import difference, spread
 
 Answer = Literal["held", "not held", "not tested"]
 Folds = Mapping[int, float]  # error by fold
-Errors = Mapping[tuple[int, str], Folds]  # by labels and method
+Errors = Mapping[tuple[int | str, str], Folds]  # by labels and method
 Curves = Mapping[str, Sequence[float]]  # by name, the same steps for all
 
 
@@ -25,7 +25,7 @@ class Verdict:
     why: str
 
 
-def below(errors: Errors, labels: int, low: str, high: str) -> Verdict:
+def below(errors: Errors, labels: int | str, low: str, high: str) -> Verdict:
     """Whether the mean error of `low` is below that of `high`, over the folds that both have."""
     first, other = errors.get((labels, high), {}), errors.get((labels, low), {})
     both = sorted(set(first) & set(other))
@@ -38,7 +38,7 @@ def below(errors: Errors, labels: int, low: str, high: str) -> Verdict:
     return Verdict("held" if found["mean"] < 0 else "not held", told)
 
 
-def tighter(errors: Errors, labels: int, low: str, high: str) -> Verdict:
+def tighter(errors: Errors, labels: int | str, low: str, high: str) -> Verdict:
     """Whether the errors of `low` spread less over the folds than those of `high`. One fold has no spread."""
     first, other = (spread(list(errors.get((labels, name), {}).values())) for name in (low, high))
     if first["std"] is None or other["std"] is None:
@@ -47,7 +47,7 @@ def tighter(errors: Errors, labels: int, low: str, high: str) -> Verdict:
     return Verdict("held" if first["std"] < other["std"] else "not held", told)
 
 
-def lowest(errors: Errors, labels: int, best: str, others: Iterable[str]) -> Verdict:
+def lowest(errors: Errors, labels: int | str, best: str, others: Iterable[str]) -> Verdict:
     """Whether `best` is below each of the others."""
     return all_of([below(errors, labels, best, other) for other in others if other != best])
 

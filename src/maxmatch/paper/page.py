@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from maxmatch.bench.origin import hardware, versions
 from maxmatch.benchmark.figures import Row
-from maxmatch.paper import budgets, claims
+from maxmatch.paper import budgets, claims, imagenet
 from maxmatch.paper.claims import Judged
 from maxmatch.paper.found import Found, hours_an_epoch, loss_curves, runtime_rows, summary
-from maxmatch.paper.published import EPOCH, IMAGENET, LEARNING_RATES, MAXMATCH, STEPS, Number
-from maxmatch.paper.targets import WAITING, Target
+from maxmatch.paper.published import EPOCH, MAXMATCH, Number
 from maxmatch.paper.wanted import Wanted
 
 RULES = {
@@ -18,6 +17,7 @@ RULES = {
     "losses": "Judged by the means over tenths of the training. MaxMatch selects before it trains: its U is that of "
     "the training pass, its U-min that of the scoring pass before it.",
     "runtime": "Judged by the steps/s of the runs above.",
+    "curves": "Judged by the evaluations that both runs have, the means over the folds.",
 }
 RECALLED = "[R]: recalled, not read again in its source."
 
@@ -46,26 +46,6 @@ def page_of_drawing(wanted: Wanted) -> str:
     return f"# {target.where}: {target.title}\n\nDrawn by code; {target.setting}.\n\n{picture}\n\n`{wanted.command}`\n"
 
 
-def page_of_waiting(target: Target, rows: Sequence[Row]) -> str:
-    """The page of a target that can't be run yet: what was published, and nothing of ours."""
-    head = f"# {target.where}: {target.title}\n\n**Nothing was run: {WAITING}.**\n\nIn the paper: {target.setting}."
-    if not rows:
-        return f"{head}\n\nThe paper prints curves here and no numbers.\n"
-    table = _table(list(rows[0]), [[_shown(value) for value in row.values()] for row in rows])
-    return f"{head}\n\n## Published\n\n{table}\n\nErrors in percent; source: {MAXMATCH}, {target.where}.\n"
-
-
-def waiting_rows(target: Target) -> list[Row]:
-    """The published numbers of a target that waits."""
-    if target.name == "table-imagenet":
-        heads: tuple[str, ...] = ("method", "pretraining", "top-1 error", "top-5 error")
-        return [dict(zip(heads, row, strict=True)) for row in IMAGENET]
-    if target.name == "table-imagenet-lr":
-        heads = ("method", "initial lr", "top-1 error", "top-5 error")
-        return [dict(zip(heads, row, strict=True)) for row in LEARNING_RATES]
-    return []
-
-
 def judge(found: Found) -> list[Judged]:
     """Every ordering that the paper states for a target."""
     wanted, target = found.wanted, found.wanted.target
@@ -74,6 +54,8 @@ def judge(found: Found) -> list[Judged]:
         judged = claims.of_losses(loss_curves(found)[1])
     elif target.kind == "runtime":
         judged = claims.of_runtime(hours_an_epoch(found))
+    elif target.kind in ("imagenet", "curves"):
+        judged = imagenet.judge(found)
     elif target.name in claims.ERROR_CLAIMS:
         judged = claims.ERROR_CLAIMS[target.name](target.data, labels, found.errors)
     else:
@@ -108,14 +90,14 @@ def _budget(found: Found) -> str:
     data = ", ".join(f"{wanted.data}@{panel.shown}" for panel in wanted.panels)
     rows = [
         ["data", data, ", ".join(f"{target.data}@{count}" for count in target.labels)],
-        ["steps of each run", f"{wanted.steps:,}", f"{STEPS:,}"],
+        ["steps of each run", f"{wanted.steps:,}", f"{target.steps:,}"],
         ["n, folds", str(found.most_folds), str(target.folds)],
         ["net", nets, target.net],
-        ["images a step", f"{train.batch} + {train.batch * train.ratio}", "64 + 448"],
-        ["device", devices, "RTX 3090"],
+        ["images a step", f"{train.batch} + {train.batch * train.ratio}", target.batch],
+        ["device", devices, target.device],
     ]
     table = _table([f"budget: {wanted.budget}", "here", "paper"], rows)
-    told = budgets.differences(wanted.budget, found.most_folds, wanted.steps, target.folds)
+    told = budgets.differences(wanted.budget, found.most_folds, wanted.steps, target.folds, target.steps)
     return f"{table}\n\nIn words: {told}."
 
 
@@ -123,6 +105,10 @@ def _numbers(found: Found) -> list[str]:
     kind = found.wanted.target.kind
     if kind == "runtime":
         return _runtime_numbers(found)
+    if kind == "imagenet":
+        return [_table(*imagenet.table_of(found)), *_waiting(found)]
+    if kind == "curves":
+        return [_table(*imagenet.curve_table(found)), f"All evaluations are in {found.wanted.stem.name}.csv."]
     rows = summary(found)
     beside = kind in ("bars", "k") and any(row["same_data"] for row in rows)
     heads = ["labels", "method", "error %", "n", "steps", "robust error %", "strategy"]
@@ -140,6 +126,13 @@ def _numbers(found: Found) -> list[str]:
             "The paper's text quotes 1.92 ± 0.12 for MaxMatch at 40 labels, which is the CTAugment row of Table 3."
         )
     return parts
+
+
+def _waiting(found: Found) -> list[str]:
+    """The rows of the paper that can't be run yet, with what they wait for."""
+    heads, cells = imagenet.waiting_table(found.wanted.target)
+    told = "Rows of the paper that were not run:"
+    return [imagenet.NOTE, *([told, _table(heads, cells)] if cells else [])]
 
 
 def _cells(row: Row) -> list[str]:
@@ -200,7 +193,7 @@ def _runtime_numbers(found: Found) -> list[str]:
     return [
         _table(heads, cells["ours"]),
         f"An epoch is {EPOCH:,} steps; ours have the batch above. steps/s leaves compiling out, counts evaluations in.",
-        f"Published ({MAXMATCH}, Table 4), on other hardware: compare ratios, not hours. ImageNet: {WAITING}.",
+        f"Published ({MAXMATCH}, Table 4), on other hardware: compare ratios, not hours.",
         _table(heads, cells["published"]),
     ]
 
@@ -229,10 +222,6 @@ def _origin(found: Found) -> str:
         f"* the numbers above: [{found.wanted.stem.name}.csv]({found.wanted.stem.name}.csv)",
     ]
     return "\n".join(lines)
-
-
-def _shown(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -7,19 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from maxmatch.errors import UsageError, unknown
+from maxmatch.paper.published import IMAGENET_STEPS, LEARNING_RATES, STEPS
 
-Kind = Literal["bars", "k", "losses", "tsne", "runtime", "drawing", "waiting", "words"]
-WAITING = "needs several GPUs; not yet runnable"
+Kind = Literal["bars", "k", "losses", "tsne", "runtime", "imagenet", "curves", "drawing", "words"]
+MOCO = "waits for MoCo v2 (maxmatch pretrain)"
+EMAN = f"{MOCO} and EMAN"
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One method of a comparison: as the paper writes it, as we call it, and as its published number is filed."""
+    """One method of a comparison: as the paper writes it, as we call it, and as its published number is filed.
+
+    `waiting` says what it needs that is not there yet: then it is not run, and the page says so.
+    """
 
     label: str
     method: str
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     published: str = ""
+    waiting: str = ""
 
 
 @dataclass(frozen=True)
@@ -32,19 +38,27 @@ class Target:
     setting: str
     kind: Kind
     data: str = ""
-    labels: tuple[int, ...] = ()
+    labels: tuple[int | str, ...] = ()
     arms: tuple[Arm, ...] = ()
     folds: int = 5
     net: str = "wrn-28-2"
+    steps: int = STEPS
+    batch: str = "64 + 448"
+    device: str = "RTX 3090"
 
     @property
     def trains(self) -> bool:
         return bool(self.arms)
 
+    @property
+    def runnable(self) -> tuple[Arm, ...]:
+        return tuple(arm for arm in self.arms if not arm.waiting)
+
 
 FIXMATCH = Arm("FixMatch", "fixmatch", published="FixMatch (RA)")
 MAXMATCH = Arm("MaxMatch", "maxmatch", {"method": {"k": 3}}, "MaxMatch (RA)")
 ANCHORING = Arm("FixMatch+Anchoring", "fixmatch-anchoring", {"method": {"k": 3}})
+LEARNING_RATE = tuple(dict.fromkeys(lr for _, lr, _, _ in LEARNING_RATES))  # of Table 2
 NINE = (
     Arm("Supervised", "supervised"),
     Arm("Pseudo-Label", "pseudo-label", published="Pseudo-Label"),
@@ -71,7 +85,38 @@ EFFECT_OF_K = (
 # What every run of the small data sets has in common.
 _COMMON = "64 + 448 images a step, 2^20 steps, lr 0.03, EMA 0.999, threshold 0.95"
 _NINE = f"nine methods, MaxMatch with K = 3, RandAugment (ReMixMatch: CTAugment), 5 folds; {_COMMON}"
-_IMAGENET = "ImageNet, 10 % labelled, ResNet-50, 64 + 320 images a step over 8 GPUs, 300 epochs"
+_IMAGENET = "ImageNet, 10 % labelled, ResNet-50, 64 + 320 images a step, 300 epochs"
+
+
+def _on_imagenet(method: str, lr: float, label: str, published: str) -> Arm:
+    """An arm by the recipe `imagenet-paper`; on another data set these settings alone are ImageNet's."""
+    k: dict[str, Any] = {"method": {"k": "1,2,3"}} if method == "maxmatch" else {}
+    return Arm(label, method, {**k, "train": {"lr": lr}, "evaluate": {"unlabelled": 10_000}}, published)
+
+
+SCRATCH = (
+    _on_imagenet("fixmatch", 0.03, "FixMatch", "FixMatch, none"),
+    _on_imagenet("maxmatch", 0.02, "MaxMatch", "MaxMatch, none"),
+)
+PRETRAINED = (
+    Arm("Finetune, MoCo v2", "supervised", published="Finetune, MoCo v2", waiting=MOCO),
+    Arm("FixMatch, MoCo v2", "fixmatch", published="FixMatch, MoCo v2", waiting=MOCO),
+    Arm("MaxMatch, MoCo v2", "maxmatch", published="MaxMatch, MoCo v2", waiting=MOCO),
+    Arm("FixMatch+EMAN, MoCo v2", "fixmatch", published="FixMatch+EMAN, MoCo v2", waiting=EMAN),
+    Arm("MaxMatch+EMAN, MoCo v2", "maxmatch", published="MaxMatch+EMAN, MoCo v2", waiting=EMAN),
+)
+RATES = tuple(
+    _on_imagenet(name.lower(), lr, f"{name}, lr {lr:g}", f"{name}, lr {lr:g}")
+    for lr in LEARNING_RATE
+    for name in ("FixMatch", "MaxMatch")
+)
+
+
+def _imagenet(name: str, where: str, title: str, what: str, kind: Kind, arms: tuple[Arm, ...]) -> Target:
+    return Target(
+        name, where, title, f"{_IMAGENET}; {what}", kind, "imagenet", ("10%",), arms, folds=1, net="resnet50",
+        steps=IMAGENET_STEPS, batch="64 + 320", device="eight RTX 3090",
+    )  # fmt: skip
 
 
 def _bars(data: str, shown: str, where: str, labels: tuple[int, ...], net: str, decay: str) -> Target:
@@ -100,21 +145,22 @@ _ALL = (
         f"CIFAR-10 with 250 labels; MaxMatch with K = 3; WRN-28-2; {_COMMON}; test images", "tsne",
         "cifar10", (250,), (MAXMATCH,), folds=1,
     ),
-    Target(
+    _imagenet(
         "table-imagenet", "Table 1", "Error rates on ImageNet",
-        f"{_IMAGENET}; FixMatch and MaxMatch from scratch, from MoCo v2, and with EMAN; Finetune", "waiting",
+        "FixMatch and MaxMatch from scratch, from MoCo v2, and with EMAN; Finetune", "imagenet",
+        (*SCRATCH, *PRETRAINED),
     ),
-    Target(
+    _imagenet(
         "fig-imagenet-unlabelled", "Figure 9", "Error on the unlabelled images of ImageNet while training",
-        f"{_IMAGENET}; top-1 and top-5 error of FixMatch and MaxMatch from scratch", "waiting",
+        "top-1 and top-5 error of FixMatch and MaxMatch from scratch", "curves", SCRATCH,
     ),
-    Target(
+    _imagenet(
         "table-imagenet-lr", "Table 2", "Initial learning rates on ImageNet",
-        f"{_IMAGENET}; FixMatch and MaxMatch with 0.01, 0.02 and 0.03", "waiting",
+        "FixMatch and MaxMatch with 0.01, 0.02 and 0.03", "imagenet", RATES,
     ),
-    Target(
+    _imagenet(
         "fig-imagenet-curves", "Figure 10", "Test error on ImageNet while training",
-        f"{_IMAGENET}; top-1 error of FixMatch and MaxMatch with lr 0.01, 0.02 and 0.03: six curves", "waiting",
+        "top-1 error of FixMatch and MaxMatch with lr 0.01, 0.02 and 0.03: six curves", "curves", RATES,
     ),
     Target(
         "table-augment", "Table 3", "RandAugment against CTAugment",
@@ -134,7 +180,7 @@ _ALL = (
     Target(
         "table-runtime", "Table 4", "GPU hours an epoch",
         "FixMatch and MaxMatch (K = 3): CIFAR-10 with WRN-28-2 on one RTX 3090, ImageNet with ResNet-50 on eight "
-        f"(ImageNet {WAITING})", "runtime", "cifar10", (4000,), (FIXMATCH, MAXMATCH), folds=1,
+        "(ImageNet's are worked out in docs/scale.md)", "runtime", "cifar10", (4000,), (FIXMATCH, MAXMATCH), folds=1,
     ),
     Target("table-notation", "Table 5", "Notation", "symbols and their meaning: docs/notation.md", "words"),
 )  # fmt: skip

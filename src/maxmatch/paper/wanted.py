@@ -24,8 +24,8 @@ from maxmatch.train.recipes import compose, overlay
 class Panel:
     """One number of labels: the paper's, that of our runs, and the runs themselves, fold by fold."""
 
-    labels: int
-    shown: int
+    labels: int | str
+    shown: int | str
     runs: tuple[Planned, ...]
 
 
@@ -76,21 +76,23 @@ def plan(
     """The runs of a target. `data` and `labels` stand in for the paper's own."""
     if data is not None and data not in DATASETS:
         raise UsageError(unknown("data set", data, DATASETS))
-    steps = budgets.find_steps(budget, steps)
+    steps = budgets.find_steps(budget, steps, target.steps)
     chosen = data or (budgets.SMOKE_DATA if budget == "smoke" else target.data)
     numbers = tuple(folds or budgets.folds(budget, target.folds))
     if labels is not None and len(labels) > 1 and target.trains and len(target.labels) == 1 and target.kind != "bars":
         raise UsageError(f"--labels: {target.name} has one number of labels; type --labels {labels[0]}")
     panels = []
     for count in (labels or target.labels) if target.trains else ():
-        shown = budgets.labels_for(budget, count) if labels is None else count
+        shown = budgets.labels_for(budget, count, chosen) if labels is None else count
         runs = [
-            _planned(arm, fold, budget, chosen, shown, steps, device, out) for fold in numbers for arm in target.arms
+            _planned(arm, fold, budget, chosen, shown, steps, device, out, target.data == "imagenet")
+            for fold in numbers
+            for arm in target.runnable
         ]
         panels.append(Panel(count, shown, tuple(runs)))
     asked = {"data": data, "labels": labels and ",".join(map(str, labels)), "steps": steps, "device": device}
     asked |= {"folds": folds and ",".join(map(str, folds)) + ","[: len(folds) == 1]}
-    if steps == budgets.DEFAULT_STEPS[budget]:
+    if steps == budgets.default_steps(budget, target.steps):
         del asked["steps"]
     return Wanted(target, budget, chosen, steps, numbers, tuple(panels), out, command(target.name, budget, asked, out))
 
@@ -103,11 +105,21 @@ def command(name: str, budget: str, asked: Mapping[str, object], out: Path) -> s
 
 
 def _planned(
-    arm: Arm, fold: int, budget: Budget, data: str, labels: int, steps: int, device: str | None, out: Path
+    arm: Arm,
+    fold: int,
+    budget: Budget,
+    data: str,
+    labels: int | str,
+    steps: int,
+    device: str | None,
+    out: Path,
+    curves: bool,
 ) -> Planned:
+    """One run; with `curves` a smoke run is evaluated twice, so that there is a line to draw."""
     protocol = {"protocol": "paper"} if data in ("svhn", "stl10") else {}
     given: dict[str, dict[str, Any]] = overlay(
-        budgets.settings(budget, steps, arm.method),
+        budgets.settings(budget, steps, arm.method, data),
+        {"train": {"evaluate_every": max(1, steps // 2)}} if curves and budget == "smoke" else {},
         {"data": {"labels": labels, **protocol}, "train": {"seed": fold, "fold": fold}},
         arm.settings,
         {"train": {"device": device}} if device else {},

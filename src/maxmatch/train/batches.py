@@ -21,7 +21,8 @@ def make_views(settings: AugmentSettings, side: int | None = None) -> Views:
     strong = strong_policy(settings.policy, **changes)
     if side is None and not settings.crop:
         return Views(Weak(settings.flip, settings.shift), strong, settings.shared_crop)
-    return Views(ResizedCrop(side, settings.scale, flip=settings.flip), strong, settings.shared_crop)
+    crop = ResizedCrop(side, settings.scale, flip=settings.flip, middle=settings.middle)
+    return Views(crop, strong, settings.shared_crop)
 
 
 class Batches:

@@ -34,6 +34,7 @@ class Progress:
     seconds_total: float = 0.0
     errors: list[tuple[int, float]] = field(default_factory=list)  # (step, error) of every evaluation
     last_log: dict[str, object] = field(default_factory=dict)
+    unlabelled: dict[str, float | int | None] = field(default_factory=dict)  # of the last evaluation of the pool
 
 
 def save_checkpoint(folder: Path, tensors: Mapping[str, Tensor], progress: Progress) -> Path:

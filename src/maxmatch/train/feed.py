@@ -18,6 +18,7 @@ from torch import Tensor
 from maxmatch.data.files import Files
 from maxmatch.data.plan import BLOCK
 from maxmatch.train.draws import Draws
+from maxmatch.train.stages import Stages
 
 AHEAD = 4  # steps whose pictures are on their way
 Read = Future[tuple[Tensor, tuple[int, int]]]
@@ -34,6 +35,7 @@ class Feed:
         self._pool = ThreadPoolExecutor(files.workers)
         self._coming: deque[tuple[int, dict[str, list[Read]]]] = deque()
         self._pinned = device.type == "cuda"
+        self.stages = Stages(files.workers, device)
         self._block: tuple[int, dict[str, npt.NDArray[np.int64]]] = (-1, {})
         self.slots: dict[str, Tensor] = {}
         self.sizes: dict[str, Tensor] = {}
@@ -51,8 +53,12 @@ class Feed:
             self._coming.append((wanted, self._send_for(wanted)))
         _, reads = self._coming.popleft()
         for name, futures in reads.items():
-            if futures:
-                self._fill(name, [future.result() for future in futures])
+            if not futures:
+                continue
+            with self.stages.during("wait"):
+                read = [future.result() for future in futures]
+            with self.stages.during("copy"):
+                self._fill(name, read)
 
     def close(self) -> None:
         """Let the threads go."""
@@ -64,7 +70,11 @@ class Feed:
         if number != self._block[0]:
             self._block = (number, {name: self.draws.indices(name, number) for name in self.places})
         wanted = {name: self.places[name][drawn[row]] for name, drawn in self._block[1].items()}
-        return {name: [self._pool.submit(self.files.read, int(i)) for i in found] for name, found in wanted.items()}
+        return {name: [self._pool.submit(self._read, int(i)) for i in found] for name, found in wanted.items()}
+
+    def _read(self, number: int) -> tuple[Tensor, tuple[int, int]]:
+        with self.stages.during("decode"):
+            return self.files.read(number)
 
     def _fill(self, name: str, read: Sequence[tuple[Tensor, tuple[int, int]]]) -> None:
         slots = torch.stack([slot for slot, _ in read])

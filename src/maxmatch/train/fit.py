@@ -41,6 +41,7 @@ from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info, save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.distributed import Ranks, check, joined, one_voice
+from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
@@ -108,6 +109,7 @@ def begin(
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
     images = load_data(recipe, _teller(quiet or not ranks.first)) if data is None else data
     split = draw_split(recipe, images)
+    recipe = settle_epochs(recipe, len(split.unlabelled))
     training = _build(recipe, folder, images, split, _start_of(recipe), quiet, ranks)
     ranks.largest(0)  # all ranks have come so far
     if not ranks.first:
@@ -183,7 +185,7 @@ def _build(
     torch.set_num_threads(recipe.train.threads)
     torch.manual_seed(recipe.train.seed)
     mean, std = pixel_values(recipe.net.name, recipe.net.pretrained, images.shape[0])
-    preprocessing = Preprocessing(*images.shape, mean, std)
+    preprocessing = Preprocessing(*images.shape, mean, std, images.middle)
     if start is not None:
         theirs = read_info(start).preprocessing
         preprocessing = replace(preprocessing, mean=theirs.mean, std=theirs.std)

@@ -35,8 +35,10 @@ from maxmatch.train.draws import Draws
 from maxmatch.train.feed import Feed
 from maxmatch.train.log import Logger, Metrics, Screen, Unwritten
 from maxmatch.train.pictures import title as data_title
+from maxmatch.train.pool import make_pool
 from maxmatch.train.recipe import Recipe, learning_rate
 from maxmatch.train.result import make_result, warnings_of
+from maxmatch.train.stages import in_words
 from maxmatch.train.step import Step, choose_mode
 
 
@@ -101,6 +103,9 @@ class Training:
         self.test: tuple[Tensor, Tensor] | None = None
         if ranks.first and images.test_x is not None and images.test_y is not None and len(images.test_x):
             self.test = images.test_x.to(device), images.test_y.to(device)
+        wanted = recipe.evaluate.unlabelled if ranks.first and projection is None else 0
+        self.pool = make_pool(images, split, wanted, settings.seed, device)
+        self._told_limit = False
 
     @property
     def evaluated(self) -> torch.nn.Module:
@@ -206,15 +211,30 @@ class Training:
             self.screen.note(
                 at, ", ".join(f"{name} loss {figures[f'{name}_loss']:.4g}" for name in self.step.method.terms)
             )
+        feed = self.step.batches.feed
+        if feed is not None:
+            stages = feed.stages.read()
+            metrics.write("speed", at, stages)  # a line of its own: it is never the same twice
+            if stages["limit"] == "decode" and not self._told_limit:
+                self._told_limit = True
+                self.screen.tell(in_words(stages, feed.files.workers))
 
     def _evaluate(self, metrics: Metrics | Unwritten, at: int) -> None:
-        if self.test is None:
-            return
-        logits = self.logits(self.test[0])
-        error = error_rate(logits, self.test[1])
-        self.progress.errors.append((at, error))
-        metrics.write("evaluate", at, {"error": error, "top5_error": top5_error(logits, self.test[1])})
-        self.screen.note(at, f"error {error:.2f} %")
+        found: dict[str, float | int | None] = {}
+        told = []
+        if self.test is not None:
+            logits = self.logits(self.test[0])
+            error, top5 = error_rate(logits, self.test[1]), top5_error(logits, self.test[1])
+            self.progress.errors.append((at, error))
+            found |= {"error": error, "top5_error": top5}
+            told.append(f"error {error:.2f} %" + ("" if top5 is None else f", top-5 {top5:.2f} %"))
+        if self.pool is not None:
+            self.progress.unlabelled = self.pool.judge(self.logits)
+            found |= self.progress.unlabelled
+            told.append(f"unlabelled {self.progress.unlabelled['unlabelled_error']:.2f} %")
+        if found:
+            metrics.write("evaluate", at, found)
+            self.screen.note(at, ", ".join(told))
 
     def _save(self) -> None:
         self._stop_if_not_finite()

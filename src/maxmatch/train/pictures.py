@@ -74,10 +74,12 @@ def describe(recipe: Recipe) -> str:
     shown = "" if recipe.data.labels == "all" else f" ({recipe.data.labels} of them shown)"
     held = f"{len(listing.test_files):,} for the test" if listing.test_files else "none for a test"
     labels = f", {labelled:,} with a label of {len(listing.classes)} classes{shown}" if wants_labels else ""
+    train = recipe.train
+    length = f"{train.steps:,} steps (--steps)" if train.epochs is None else f"{train.epochs:,} epochs (--epochs)"
     return (
         f"{listing.root}: {len(listing.files):,} pictures to learn from{labels}, {held}. Chosen: "
         f"views of {recipe.data.side} px (--set data.side=), {recipe.net.name} (--set net.name=), "
-        f"{recipe.train.steps:,} steps (--steps), flips {'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
+        f"{length}, flips {'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
     )
 
 
@@ -91,6 +93,7 @@ def load_data(recipe: Recipe, say: Say = lambda line: None, left_out: Sequence[s
         side=data.side,
         slot=data.canvas or data.side,
         channels=data.channels,
+        middle=data.middle,
         label_file=Path(data.label_file) if data.label_file else None,
         resident=None if data.resident == "auto" else data.resident,
         workers=None if data.workers == "auto" else data.workers,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -24,6 +23,7 @@ from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.nets.device import Device, best_precision
 from maxmatch.settings import build, field_types, plain, to_toml
 from maxmatch.train import schedule
+from maxmatch.train.rules import check
 from maxmatch.train.schedule import Schedule
 
 Auto = Literal["auto"]
@@ -56,6 +56,7 @@ class DataSettings:
     label_file: str | None = None  # CSV of path,label
     side: int = 32  # of the views, in pixels
     canvas: int | None = None  # pictures are shrunk to this and cropped at random; None: fitted to `side` once
+    middle: float = 1.0  # the share of a test picture's short side that is judged: 0.875 is Resize 256, CenterCrop 224
     channels: int = 3
     resident: bool | Auto = "auto"  # keep all pictures in memory; auto: if they take at most a third of it
     workers: int | Auto = "auto"  # threads that decode; nothing depends on how many
@@ -73,10 +74,8 @@ class AugmentSettings:
     flip: bool = True
     shift: float = 0.125  # of the side, reflected
     crop: bool = False  # True: a view is a random part of an image, resized; with data.canvas it always is
-    scale: tuple[float, float] = (
-        0.35,
-        1.0,
-    )  # the share of a picture that a view shows, where data.canvas is set or crop
+    scale: tuple[float, float] = (0.35, 1.0)  # the share of a picture that a view shows, with data.canvas or crop
+    middle: float | None = None  # where data.canvas is set: views show the middle, this share of the short side
     shared_crop: bool = False  # True: the K strong views start from one weak crop, the literal reading of the paper
 
 
@@ -91,6 +90,8 @@ class NetSettings:
 @dataclass(frozen=True)
 class TrainSettings:
     steps: int = 2**20
+    epochs: int | None = None  # passes over the unlabelled images; steps and warmup are then made from the data's size
+    warmup_epochs: int = 0
     batch: int = 64  # labelled images a step
     ratio: int = 7  # unlabelled images for each
     micro_batch: int | None = None  # images through the net at a time: less memory, a third more work
@@ -112,7 +113,7 @@ class TrainSettings:
     device: Device = "auto"
     init: str | None = None  # a run folder to start from the weights of
     threads: int | Auto = "auto"  # of the CPU; set again on resume, since sums depend on it
-    checkpoint_every: int = 1024
+    checkpoint_every: int = 1024  # steps; 0: once an epoch, where train.epochs is set
     evaluate_every: int = 1024
     log_every: int = 128
 
@@ -121,6 +122,7 @@ class TrainSettings:
 class EvaluateSettings:
     batch: int = 512
     robust_views: int = 3  # K of robust_error
+    unlabelled: int = 0  # so many unlabelled images, chosen once by the seed, are judged too; 0: none
 
 
 @dataclass(frozen=True)
@@ -134,7 +136,7 @@ class Recipe:
     settled: tuple[str, ...] = ()  # the fields whose `auto` became a value; as a --config they are auto again
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
 
     @property
     def verb(self) -> str:
@@ -199,7 +201,7 @@ def split_settled(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str,
 def learning_rate(settings: TrainSettings, step: int) -> float:
     """The learning rate of a step."""
     s = settings
-    return schedule.learning_rate(step, steps=s.steps, lr=s.lr, schedule=s.schedule, warmup=s.warmup)
+    return schedule.learning_rate(step, steps=s.steps, lr=s.lr, schedule=s.schedule, warmup=s.warmup, epochs=s.epochs)
 
 
 def horizon_decay(steps: int, share: float = 0.05) -> float:
@@ -208,17 +210,12 @@ def horizon_decay(steps: int, share: float = 0.05) -> float:
 
 
 def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
-    """Settle every `auto`."""
+    """Settle every `auto`; those that depend on the steps wait for them where they come from epochs."""
     train, net = recipe.train, recipe.net
     chosen: dict[str, object] = {"net.batchnorm_momentum": net.batchnorm_momentum, "train.ema_decay": train.ema_decay}
     chosen |= {"train.fold": train.fold, "train.threads": train.threads, "train.device": train.device}
     chosen |= {"train.precision": train.precision}
     settled = tuple(name for name, value in chosen.items() if value == "auto") or recipe.settled
-    decay = horizon_decay(train.steps)
-    if net.batchnorm_momentum == "auto":
-        net = replace(net, batchnorm_momentum=max(0.001, 1 - decay))
-    if train.ema_decay == "auto":
-        train = replace(train, ema_decay=min(0.999, decay))
     if train.fold == "auto":
         train = replace(train, fold=train.seed)
     if train.threads == "auto":
@@ -227,60 +224,15 @@ def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
         train = replace(train, device=device)
     if train.precision == "auto":
         train = replace(train, precision=best_precision(train.device))
-    return replace(recipe, train=train, net=net, settled=settled)
+    found = replace(recipe, train=train, settled=settled)
+    return found if train.epochs is not None else settle_horizons(found)
 
 
-def _check(recipe: Recipe) -> None:
-    """The rules that no type can say; each refusal names the setting, its value and the rule."""
-    t, d = recipe.train, recipe.data
-    if d.name not in ("folder", "imagenet"):
-        for name in ("path", "label_file", "side", "canvas", "channels", "resident", "workers", "strict"):
-            if getattr(d, name) != getattr(DataSettings(), name):
-                raise UsageError(f"data.{name} = {getattr(d, name)}: it is for a folder of pictures; leave it out")
-    rules = [
-        ("data.side", d.side, d.side >= 8, "at least 8"),
-        ("data.canvas", d.canvas, d.canvas is None or d.canvas > d.side, "larger than data.side, or left out"),
-        ("data.channels", d.channels, d.channels in (1, 3), "1 or 3"),
-        ("data.workers", d.workers, d.workers == "auto" or d.workers >= 0, "0 or more, or auto"),
-        ("train.steps", t.steps, t.steps >= 1, "at least 1"),
-        ("train.batch", t.batch, t.batch >= 1, "at least 1"),
-        ("train.ratio", t.ratio, t.ratio >= 1, "at least 1"),
-        ("train.micro_batch", t.micro_batch, t.micro_batch is None or t.micro_batch >= 2, "at least 2, or left out"),
-        (
-            "train.micro_batch",
-            t.micro_batch,
-            t.micro_batch is None or not recipe.net.dropout,
-            "left out where net.dropout is set",
-        ),
-        ("train.lr", t.lr, 0 < t.lr < math.inf, "above 0, and finite"),
-        ("train.momentum", t.momentum, 0 <= t.momentum < 1, "in [0, 1)"),
-        ("train.nesterov", t.nesterov, not t.nesterov or t.momentum > 0, "false where train.momentum is 0"),
-        ("train.weight_decay", t.weight_decay, t.weight_decay >= 0, "0 or more"),
-        ("train.warmup", t.warmup, 0 <= t.warmup <= t.steps, "from 0 to train.steps"),
-        ("train.ema_decay", t.ema_decay, t.ema_decay == "auto" or 0 <= t.ema_decay < 1, "in [0, 1), or auto"),
-        ("train.seed", t.seed, 0 <= t.seed < 2**63, "0 or more, and below 2^63"),
-        ("train.fold", t.fold, t.fold == "auto" or 0 <= t.fold < 2**63, "0 or more, or auto"),
-        ("train.threads", t.threads, t.threads == "auto" or t.threads >= 1, "at least 1, or auto"),
-        ("train.checkpoint_every", t.checkpoint_every, t.checkpoint_every >= 1, "at least 1"),
-        ("train.evaluate_every", t.evaluate_every, t.evaluate_every >= 1, "at least 1"),
-        ("train.log_every", t.log_every, t.log_every >= 1, "at least 1"),
-        (
-            "net.batchnorm_momentum",
-            bn := recipe.net.batchnorm_momentum,
-            bn == "auto" or 0 < bn <= 1,
-            "in (0, 1], or auto",
-        ),
-        ("net.dropout", recipe.net.dropout, 0 <= recipe.net.dropout < 1, "in [0, 1)"),
-        ("augment.shift", recipe.augment.shift, 0 <= recipe.augment.shift <= 0.5, "from 0 to 0.5"),
-        ("augment.cutout", recipe.augment.cutout, (recipe.augment.cutout or 0) >= 0, "0 or more"),
-        ("evaluate.batch", recipe.evaluate.batch, recipe.evaluate.batch >= 1, "at least 1"),
-        (
-            "evaluate.robust_views",
-            recipe.evaluate.robust_views,
-            recipe.evaluate.robust_views >= 1,
-            "at least 1",
-        ),
-    ]
-    for name, value, holds, rule in rules:
-        if not holds:
-            raise UsageError(f"{name} = {value}: it must be {rule}")
+def settle_horizons(recipe: Recipe) -> Recipe:
+    """Settle what follows from the number of steps."""
+    train, net, decay = recipe.train, recipe.net, horizon_decay(recipe.train.steps)
+    if net.batchnorm_momentum == "auto":
+        net = replace(net, batchnorm_momentum=max(0.001, 1 - decay))
+    if train.ema_decay == "auto":
+        train = replace(train, ema_decay=min(0.999, decay))
+    return replace(recipe, train=train, net=net)

@@ -73,7 +73,7 @@ def of_data(dataset: str, protocol: str | None = None) -> Values:
     """What a data set brings along, for all recipes but `digits`: labels, net, weight decay, flips.
 
     cifar100, svhn and stl10 are the paper's. mnist and fashion-mnist are not in it: theirs are short runs of ours.
-    imagenet has its data, net and views here; its method and schedule are to be given.
+    imagenet has its data, net and views here; `imagenet-paper` and `imagenet-authors` add the rest.
     """
     short: dict[str, Any] = {"steps": 20_000, "schedule": "cosine", "ema_decay": "auto"}
     grey: Values = {"net": {"batchnorm_momentum": "auto"}, "train": short}
@@ -84,8 +84,15 @@ def of_data(dataset: str, protocol: str | None = None) -> Values:
         "svhn": {"data": {"labels": 250}, "augment": {"flip": protocol in ("usb", "paper")}},
         "stl10": {"data": {"labels": 1000, "protocol": "paper"}, "net": {"name": "wrn-37-2"}},
         "imagenet": {
-            "data": {"labels": "10%", "protocol": "paper", "exclude_labelled": True, "side": 224, "canvas": 320},
-            "augment": {"policy": "imagenet"},
+            "data": {
+                "labels": "10%",
+                "protocol": "paper",
+                "exclude_labelled": True,
+                "side": 224,
+                "canvas": 320,
+                "middle": 0.875,
+            },
+            "augment": {"policy": "imagenet", "scale": [0.08, 1.0]},
             "net": {"name": "resnet50", "batchnorm_momentum": 0.1},
             "train": {"ratio": 5, "weight_decay": 1e-4, "nesterov": False},
         },
@@ -94,6 +101,46 @@ def of_data(dataset: str, protocol: str | None = None) -> Values:
         "fashion-mnist": {"data": {"labels": 250}, "augment": {"policy": "fixmatch-paper", "cutout": 14}, **grey},
     }
     return values.get("svhn" if dataset == "svhn-extra" else dataset, {})
+
+
+def imagenet_paper(method: str = "maxmatch") -> Values:
+    """ImageNet with 10 % of the labels as the paper says it: 300 epochs of 64 + 320 images; docs/scale.md has the cost.
+
+    lambda 10, threshold .7, K drawn evenly from {1, 2, 3}; SGD without Nesterov, warm-up over 5 epochs to .02
+    (FixMatch: .03, its best in Table 2), then one value of the cosine an epoch; the average (.999) is judged. Weak
+    views are flips, so every view starts from the middle that is judged, mirrored or not: our reading.
+    """
+    return overlay(
+        of_data("imagenet"),
+        {
+            "augment": {"middle": 0.875},
+            "method": _imagenet_method(method, "1,2,3"),
+            "train": {
+                "epochs": 300, "warmup_epochs": 5, "schedule": "cosine-epoch", "batch": 64, "ratio": 5,
+                "lr": 0.02 if method == "maxmatch" else 0.03, "momentum": 0.9, "ema_decay": 0.999,
+                "evaluate_every": 0, "checkpoint_every": 0,
+            },
+            "evaluate": {"unlabelled": 10_000},
+        },
+    )  # fmt: skip
+
+
+def imagenet_authors(method: str = "maxmatch") -> Values:
+    """The same as the authors' code has it: K is 1, 2 or 3 with .5, .3, .2, all views in one pass, no average.
+
+    Every view, weak ones too, is a random part of the picture of at least 8 % of its area, mirrored or not.
+    """
+    found = overlay(imagenet_paper(method), {"train": {"ema_decay": 0.0}})
+    found["augment"].pop("middle")
+    found["method"] |= {"k": "1:.5,2:.3,3:.2", "strategy": "joint"} if method == "maxmatch" else {}
+    return found
+
+
+def _imagenet_method(method: str, k: str) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": method}
+    if method in ("fixmatch", "maxmatch", "fixmatch-anchoring"):
+        found |= {"weight": 10.0, "threshold": 0.7}
+    return found | ({"k": k} if method == "maxmatch" else {})
 
 
 def of_net(base: str, net: str | None) -> Values:
@@ -139,8 +186,10 @@ def of_pool(dataset: str) -> Values:
 # A recipe is called with the method that was asked for; without one it has its own.
 RECIPES: dict[str, Callable[..., Values]] = {
     "digits": digits, "paper": paper, "fast-1min": fast_1min, "fast-10min": fast_10min, "moco": moco,
+    "imagenet-paper": imagenet_paper, "imagenet-authors": imagenet_authors,
 }  # fmt: skip
-DEFAULT = {"digits": "digits"}  # the recipe of a data set where none is asked for; `paper` otherwise
+# The recipe of a data set where none is asked for; `paper` otherwise.
+DEFAULT = {"digits": "digits", "imagenet": "imagenet-paper"}
 PRETRAIN = "moco"  # that of a method of `methods.PRETRAINING`
 
 
@@ -181,8 +230,8 @@ def compose(
         own = pictures(method, typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
         if method in PRETRAINING:
             own = {"data": own["data"], "net": {"name": own["net"]["name"]}, **_short_pretraining(own["train"])}
-        elif base_name:  # a recipe that is named decides all but the size of the views
-            own = {"data": own["data"]}
+        elif base_name:  # a recipe that is named decides all but the size of the views; ImageNet's that too
+            own = {} if base_name.startswith("imagenet") else {"data": own["data"]}
     if base_name and (base_name == PRETRAIN) != (method in PRETRAINING):
         raise UsageError(f"recipe {base_name} is not for {method}: leave --config out, or choose another")
     base_name = base_name or (PRETRAIN if method in PRETRAINING else DEFAULT.get(str(dataset), "paper"))
@@ -194,7 +243,26 @@ def compose(
     layers = [base, own, {"augment": base.get("augment", {})}] if dataset == "folder" else [own, base]
     layers += [of_net(base_name, overlay(file_values, given).get("net", {}).get("name"))]
     layers += [{"data": {"name": dataset}}, file_values, given, {"method": {"name": asked} if asked else {}}]
-    return Recipe.from_dict(overlay(*layers))
+    typed = overlay(file_values, given)
+    return Recipe.from_dict(fitting(overlay(*layers), typed, base_name, str(dataset)))
+
+
+def fitting(values: Values, typed: Values, base: str, dataset: str) -> Values:
+    """The values, where what was typed asks for another size or length than a recipe for ImageNet has."""
+    if not base.startswith("imagenet"):
+        return values
+    data, train = values["data"], values["train"]
+    if dataset not in ("imagenet", "folder"):  # images of one size: there is nothing to cut out
+        values["data"] = {name: value for name, value in data.items() if name not in ("side", "canvas", "middle")}
+    elif "side" in typed.get("data", {}) and "canvas" not in typed["data"] and str(data["side"]).isdigit():
+        data["canvas"] = -(-int(data["side"]) * 320 // 224 // 16) * 16  # as 320 is to 224, a multiple of 16
+    if "steps" in typed.get("train", {}) and "epochs" not in typed["train"]:
+        share = train.pop("warmup_epochs") / train.pop("epochs")
+        steps = train["steps"] if isinstance(train["steps"], int) else 0  # else it is refused further on
+        train.setdefault("warmup", round(steps * share))
+        for name in ("evaluate_every", "checkpoint_every"):
+            train[name] = train[name] or max(1, steps // 20)
+    return values
 
 
 def _short_pretraining(train: Mapping[str, Any]) -> Values:
@@ -217,7 +285,7 @@ def read_config(config: str | None) -> tuple[str | None, Values]:
         raise UsageError(unknown("recipe", str(base), RECIPES))
     sections = _sections(values, config)
     for section, name in (place.split(".") for place in settled):  # what a run settled itself is open again
-        sections.setdefault(section, {})[name] = "auto"
+        sections.setdefault(section, {})[name] = 0 if name.endswith("_every") else "auto"
     return base, sections
 
 

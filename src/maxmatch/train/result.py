@@ -69,6 +69,7 @@ def make_result(
         "parameters": sum(p.numel() for p in net.parameters()),
         "error": summary([error for _, error in progress.errors]),
         "top5_error": top5,
+        **{name: progress.unlabelled.get(name) for name in UNLABELLED},
         **{name: logged.get(name) for name in (*(f"{term}_loss" for term in method.terms), *LOGGED)},
         "robust_error": robust.robust_error if robust else None,
         "robust_error_paper": robust.robust_error_paper if robust else None,
@@ -84,6 +85,7 @@ def make_result(
     }
 
 
+UNLABELLED = ("unlabelled_error", "unlabelled_top5_error", "unlabelled_images")
 LOGGED = ("supervised_loss", "unlabeled_loss", "unlabeled_loss_min", "mask_rate", "pseudo_label_accuracy")
 
 

@@ -12,11 +12,11 @@ from maxmatch.methods import make_method
 from maxmatch.nets.device import best_device, is_available
 from maxmatch.settings import build, plain
 from maxmatch.train.recipe import Recipe, read_values
-from maxmatch.train.recipes import RECIPES, overlay, read_config
+from maxmatch.train.recipes import RECIPES, fitting, overlay, read_config
 
 INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
 CHANGEABLE = {
-    "train": frozenset({"device", "kernels", "steps"}) | INTERVALS,
+    "train": frozenset({"device", "kernels", "steps", "epochs"}) | INTERVALS,
     "data": frozenset({"path", "label_file", "resident", "workers"}),  # where the same pictures are, how they are read
 }
 SETTLED = frozenset(
@@ -37,9 +37,13 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
     if config is not None:
         base, values = read_config(config)
         base_values = RECIPES[base](saved.to_dict()["method"]["name"]) if base else {}
+        if base:
+            asked = overlay(values, given)
+            base_values = fitting(overlay(base_values, asked), asked, base, saved.data.name)
         if saved.data.name == "folder":
             base_values.pop("data", None)  # the folder decided it
         given = overlay(base_values, values, given)
+    given = _in_epochs(saved, given, folder)
     values = saved.to_dict()
     changes: dict[str, dict[str, Any]] = {"train": {}, "data": {}}
     for section, fields in given.items():
@@ -59,9 +63,27 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
         raise UsageError(
             f"train.steps = {train['steps']}: {folder} was begun with {saved.train.steps}; only more can be asked for"
         )
+    if train.get("epochs") is not None and saved.train.epochs is not None:
+        if train["epochs"] < saved.train.epochs:
+            told = f"train.epochs = {train['epochs']}: {folder} was begun with {saved.train.epochs}"
+            raise UsageError(f"{told}; only more can be asked for")
+        train["steps"] = saved.train.steps // saved.train.epochs * train["epochs"]
     if given.get("train", {}).get("device") == "auto" and not is_available(saved.train.device):
         train["device"] = best_device()
     return replace(saved, train=replace(saved.train, **train), data=replace(saved.data, **changes["data"]))
+
+
+def _in_epochs(saved: Recipe, given: Mapping[str, Mapping[str, Any]], folder: Path) -> Mapping[str, Mapping[str, Any]]:
+    """What was asked for of a run that counts in epochs: its steps and what follows from them are settled already."""
+    asked = dict(given.get("train", {}))
+    if (saved.train.epochs is None) != (asked.get("epochs") is None) and ("epochs" in asked or "steps" in asked):
+        counts = "steps: type --steps" if saved.train.epochs is None else "epochs: type --epochs"
+        if asked.get("epochs") is not None or asked.get("steps") not in (None, saved.train.steps):
+            raise UsageError(f"{folder} counts in {counts} to ask for more")
+    if saved.train.epochs is not None and asked.get("epochs") is not None:
+        every = {name for name in INTERVALS if asked.get(name) == 0}
+        asked = {name: value for name, value in asked.items() if name not in {"steps", "warmup"} | every}
+    return {**given, "train": asked} if "train" in given else given
 
 
 def _typed(section: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -129,9 +129,13 @@ class Step:
 
     def __call__(self, t: int) -> None:
         self.rows.load(t)
-        if self.batches.feed is not None:
-            self.batches.feed.load(t, self.last)
-        self._go(self.draws.k(t))
+        feed = self.batches.feed
+        if feed is None:
+            self._go(self.draws.k(t))
+            return
+        feed.load(t, self.last)
+        with feed.stages.stepping(sum(batch for batch, _ in self.draws.pools.values())):
+            self._go(self.draws.k(t))
 
     def _advance(self, k: int) -> None:
         """One step with k strong views, from the row that is loaded. Nothing here waits for the device."""

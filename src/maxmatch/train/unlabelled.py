@@ -106,7 +106,7 @@ def judged_images(finished: Finished, index: Tensor) -> tuple[Tensor, Tensor, Te
     slots, sizes = slots.to(finished.device), None if sizes is None else sizes.to(finished.device)
     weak = finished.views.weak
     if sizes is not None and isinstance(weak, ResizedCrop):  # pictures in slots: their middle is what is judged
-        return weak.apply(slots, weak.centre(sizes)), slots, sizes
+        return weak.apply(slots, weak.centre(sizes, finished.images.middle)), slots, sizes
     return slots, slots, sizes
 
 

@@ -1,0 +1,44 @@
+"""A CSV file of path,label: what it says of the pictures of a folder, as people and spreadsheets write it."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from maxmatch.errors import UsageError
+
+
+def inside(root: Path, name: str) -> str:
+    """A path of the table as one in the folder."""
+    path = Path(name)
+    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
+
+
+def read_rows(label_file: Path) -> list[tuple[str, str]]:
+    """Path and label of each row; spreadsheets write semicolons or tabs in some countries."""
+    try:
+        with open(label_file, newline="", encoding="utf-8-sig") as file:
+            first = file.readline()
+            file.seek(0)
+            lines = list(csv.reader(file, delimiter=next((mark for mark in ",;\t" if mark in first), ",")))
+    except FileNotFoundError:
+        raise UsageError(f"{label_file}: there is no such file; a CSV file of path,label is wanted") from None
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{label_file}: can't be read as CSV ({error}); two columns are wanted: path,label") from None
+    lines = [line for line in lines if any(cell.strip() for cell in line)]
+    head = [cell.strip().lower() for cell in lines[0]] if lines else []
+    if "path" in head:
+        place = (head.index("path"), head.index("label") if "label" in head else None)
+        if place[1] is None:
+            raise UsageError(f"{label_file}: its first line has no column 'label'; path,label is wanted")
+        lines = lines[1:]
+    else:
+        place = (0, 1)
+    rows = []
+    for line in lines:
+        path = line[place[0]].strip() if len(line) > place[0] else ""
+        label = line[place[1]].strip() if place[1] is not None and len(line) > place[1] else ""
+        rows.append((path, label))
+    if not rows:
+        raise UsageError(f"{label_file}: no rows in it; path,label is wanted")
+    return rows

@@ -1,0 +1,175 @@
+"""Pictures in tar files: a million small files become some hundred large ones, each picture found by its offset.
+
+A folder of shards holds 00000.tar, 00001.tar, ... and index.csv with path, label, test, shard, offset and size of every
+picture. The plan says which picture a step draws, anywhere in the data; the offset finds it with one read, so a run on
+shards sees what the same run on the folder sees, and goes on in the middle of an epoch. Formats that are read from
+front to back can't do that. Each shard begins with labels.csv, path,label,test of its own members, so that any tar
+reads it and a lost index is made again from the shards alone.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from maxmatch.errors import UsageError, UserError
+from maxmatch.files import write_safely, writing_safely
+
+INDEX, LABELS = "index.csv", "labels.csv"
+HEAD = ("path", "label", "test", "shard", "offset", "size")
+SIZE = 2**29  # of a shard, about: ImageNet has some 280, which may all be open at once
+
+
+class Member(NamedTuple):
+    """A picture to be written: its name, its label ("" where unknown), whether it is in the test, its size in bytes."""
+
+    name: str
+    label: str
+    test: bool
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Shards:
+    """The index of a folder of shards, row by row, and their files, which stay open."""
+
+    root: Path
+    names: Sequence[str]
+    labels: Sequence[str]
+    tests: Sequence[bool]
+    places: Sequence[tuple[str, int, int]]  # shard, offset, size
+    _row: dict[str, int] = field(default_factory=dict)
+    _files: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._row.update({name: row for row, name in enumerate(self.names)})
+        for shard in sorted({shard for shard, _, _ in self.places}):
+            self._files[shard] = os.open(self.root / shard, os.O_RDONLY)
+
+    def __del__(self) -> None:
+        for file in self._files.values():
+            os.close(file)
+
+    def open(self, name: str) -> IO[bytes]:
+        """A picture's bytes as a file. Threads may do so at once: nothing is moved. Raises OSError where it is cut."""
+        shard, offset, size = self.places[self._row[name]]
+        content = os.pread(self._files[shard], size, offset)
+        if len(content) != size:
+            raise OSError(f"{self.root / shard}: cut off before the end of {name}")
+        return io.BytesIO(content)
+
+    def size(self, name: str) -> int:
+        return self.places[self._row[name]][2]
+
+
+def is_sharded(root: Path) -> bool:
+    """Whether a folder holds shards."""
+    return (root / INDEX).is_file() or (root / "00000.tar").is_file()
+
+
+def write_shards(
+    root: Path,
+    out: Path,
+    members: Sequence[Member],
+    size: int = SIZE,
+    told: Callable[[int], None] = lambda count: None,
+) -> int:
+    """Write the members, files below `root`, into shards of about `size` bytes, the index last; returns their count.
+
+    The same files give the same bytes. One picture is held in memory at a time. `told` hears of each.
+    """
+    if out.exists() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty: give a new folder for the shards")
+    out.mkdir(parents=True, exist_ok=True)
+    count = 0
+    for number, held in enumerate(_portions(members, size)):
+        with writing_safely(out / f"{number:05d}.tar") as file:
+            for _ in _tar(root, held, file):
+                told(1)
+        count = number + 1
+    if not count:
+        raise UsageError(f"{out}: there is no picture to put into shards")
+    write_safely(out / INDEX, _table(HEAD, _scan(out)))
+    return count
+
+
+def open_shards(root: Path) -> Shards:
+    """The shards of a folder, by its index, or by the shards themselves where that is missing."""
+    try:
+        rows = _read_index(root / INDEX) if (root / INDEX).exists() else list(_scan(root))
+        names, labels, tests, shards, offsets, sizes = zip(*rows, strict=True)
+        whole = [(str(a), int(b), int(c)) for a, b, c in zip(shards, offsets, sizes, strict=True)]
+        return Shards(root, names, labels, [str(test) == "1" for test in tests], whole)
+    except FileNotFoundError as error:
+        raise UserError(f"{error.filename}: a shard that the index names is missing; restore it") from None
+    except (OSError, ValueError, KeyError, tarfile.TarError) as error:
+        again = "restore them, or make them again with maxmatch data shard"
+        raise UserError(f"{root}: its shards can't be read ({error}); {again}") from None
+
+
+Row = tuple[str, str, str | int, str, int | str, int | str]
+
+
+def _portions(members: Iterable[Member], size: int) -> Iterator[list[Member]]:
+    held: list[Member] = []
+    filled = 0
+    for member in members:
+        if held and filled + member.size > size:
+            yield held
+            held, filled = [], 0
+        held.append(member)
+        filled += member.size
+    if held:
+        yield held
+
+
+def _tar(root: Path, held: Sequence[Member], file: IO[bytes]) -> Iterator[Member]:
+    """One shard: labels.csv, then the pictures, with no trace of who made it when; yields each that is written."""
+    labels = _table(HEAD[:3], [(member.name, member.label, int(member.test)) for member in held])
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        _add(tar, LABELS, labels)
+        for member in held:
+            _add(tar, member.name, (root / member.name).read_bytes())
+            yield member
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size = len(content)
+    tar.addfile(entry, io.BytesIO(content))
+
+
+def _scan(root: Path) -> Iterator[Row]:
+    """The rows of the index, from the shards themselves."""
+    for path in sorted(root.glob("[0-9]*.tar")):
+        with tarfile.open(path) as tar:
+            labels: dict[str, tuple[str, str]] = {}
+            for entry in tar:
+                if entry.name == LABELS:
+                    content = tar.extractfile(entry)
+                    assert content is not None
+                    lines = csv.reader(io.TextIOWrapper(content, "utf-8", "surrogateescape", newline=""))
+                    labels = {name: (label, test) for name, label, test in lines}
+                    continue
+                label, test = labels[entry.name]
+                yield entry.name, label, test, path.name, entry.offset_data, entry.size
+
+
+def _read_index(path: Path) -> list[Row]:
+    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        lines = csv.reader(file)
+        if tuple(next(lines, ())) != HEAD:
+            raise ValueError(f"{path.name} does not begin with {','.join(HEAD)}")
+        return [(name, label, test, shard, offset, size) for name, label, test, shard, offset, size in lines]
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue().encode("utf-8", "surrogateescape")

@@ -1,0 +1,106 @@
+"""How fast each stage of a streamed run is: decoding by the threads, copying to the device, the step itself.
+
+Decoding runs beside the rest, so it is the limit where the steps wait for it. Images/s of a stage are what it would do
+if the others cost nothing: for decoding the time of all threads divided by their number. On a GPU the step is timed by
+events, which wait for nothing until the figures are read; elsewhere it is what the loop spends outside the feed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+WAITS = 0.1  # a larger share of the time than that spent waiting makes decoding the limit
+
+
+class Stages:
+    """Seconds of each stage since the last `read`."""
+
+    def __init__(self, workers: int, device: torch.device) -> None:
+        self.workers, self.cuda = max(1, workers), device.type == "cuda"
+        self._lock = threading.Lock()
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._zero()
+
+    def _zero(self) -> None:
+        self.images = self.decoded = 0
+        self.seconds = dict.fromkeys(("decode", "wait", "copy", "step"), 0.0)
+        self._events.clear()
+
+    @contextmanager
+    def during(self, stage: str) -> Iterator[None]:
+        """Count the time within to a stage; threads may do so at once."""
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - begun
+            with self._lock:
+                self.seconds[stage] += spent
+                self.decoded += stage == "decode"
+
+    @contextmanager
+    def stepping(self, images: int) -> Iterator[None]:
+        """One step, with so many images read for it."""
+        self.images += images
+        if not self.cuda:
+            with self.during("step"):
+                yield
+            return
+        pair = _event(), _event()
+        pair[0].record()
+        yield
+        pair[1].record()
+        self._events.append(pair)
+
+    def read(self) -> dict[str, float | str | None]:
+        """Images/s of each stage, the share of the time in which steps waited, and the limit. All starts anew."""
+        if self._events:
+            self._events[-1][1].synchronize()
+            self.seconds["step"] = sum(first.elapsed_time(last) for first, last in self._events) / 1000
+        with self._lock:
+            seconds, images, decoded = dict(self.seconds), self.images, self.decoded
+            self._zero()
+        # On a GPU the host waits for pictures while the device is busy: only what is left then holds it up.
+        spent = max(seconds["wait"] + seconds["copy"], seconds["step"]) if self.cuda else _sum(seconds)
+        waited = (spent - seconds["step"]) / spent if self.cuda and spent else seconds["wait"] / spent if spent else 0.0
+        rates = {
+            "decode_images_per_second": _rate(decoded, seconds["decode"] / self.workers),
+            "copy_images_per_second": _rate(images, seconds["copy"]),
+            "step_images_per_second": _rate(images, seconds["step"]),
+        }
+        limit = "copy" if seconds["copy"] > max(seconds["step"], seconds["wait"]) else "step"
+        if waited > WAITS and seconds["wait"] >= seconds["copy"]:
+            limit = "decode"
+        return {**rates, "waiting": round(waited, 4), "limit": limit}
+
+
+def in_words(found: dict[str, float | str | None], workers: int) -> str:
+    """The figures as a line for the log, with what to do where decoding is the limit."""
+    decode, copy, step = (
+        "-" if value is None else f"{value:,.0f}" for name, value in found.items() if name.endswith("_per_second")
+    )
+    told = f"images/s: decode {decode} ({workers} threads), copy {copy}, step {step}"
+    if found["limit"] != "decode":
+        return told
+    waiting = float(found["waiting"] or 0)
+    return (
+        f"decoding is the limit, {100 * waiting:.0f} % of the time is spent waiting for it; {told}; smaller files, "
+        "more cores (--set data.workers=) or --set data.resident=true help"
+    )
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def _sum(seconds: dict[str, float]) -> float:
+    return seconds["wait"] + seconds["copy"] + seconds["step"]
+
+
+def _rate(count: int, seconds: float) -> float | None:
+    return round(count / seconds, 1) if seconds > 0 and count else None
