@@ -12,6 +12,7 @@ from maxmatch.paper.orderings import (
     below,
     gap_shrinks,
     lowest,
+    most_of,
     rises_then_falls,
     tenths,
     tighter,
@@ -142,8 +143,10 @@ def test_k_is_judged_by_its_best():
     assert found["K = 3 is best at 250 labels"] == "held"
     assert found["K = 5 is best at 4000 labels"] == "not held"
     assert found["K = 7 gains less than K = 5 at 4000 labels"] == "held"
-    gains = {claim: answer for claim, answer in found.items() if claim.startswith("Every K")}
-    assert list(gains.values()) == ["held", "not held"]
+    gains = {claim: answer for claim, answer in found.items() if claim.startswith("Most K")}
+    assert list(gains.values()) == ["held", "held"]
+    worse = {**errors, (4000, "K = 5"): {1: 4.5}}
+    assert judged(claims.of_k((4000,), worse))["Most K above 1 are below K = 1 at 4000 labels"] == "not held"
     del errors[250, "K = 7"]
     assert judged(claims.of_k((250,), errors))["K = 3 is best at 250 labels"] == "not tested"
 
@@ -157,12 +160,14 @@ def test_anchoring_and_runtime():
     assert "MaxMatch is below FixMatch+Anchoring at 1000 labels" not in found  # the paper does not say so
 
     def costs(ratio: float) -> list[str]:
-        return list(judged(claims.of_runtime({"FixMatch": 0.1, "MaxMatch": 0.1 * ratio})).values())
+        return list(judged(claims.of_runtime({"FixMatch": 0.1, "MaxMatch": 0.1 * ratio}, ["cpu"])).values())
 
     assert costs(2.13) == ["held", "held"]
     assert costs(1.11) == ["held", "not held"]
     assert costs(0.9) == ["not held", "not held"]
-    assert list(judged(claims.of_runtime({"FixMatch": 0.1})).values()) == ["not tested"]
+    assert list(judged(claims.of_runtime({"FixMatch": 0.1}, ["cpu"])).values()) == ["not tested"]
+    both = {"FixMatch": 0.1, "MaxMatch": 0.2}
+    assert list(judged(claims.of_runtime(both, ["cpu", "GPU"])).values()) == ["not tested"]
 
 
 def test_losses():
@@ -171,3 +176,12 @@ def test_losses():
     }  # fmt: skip
     assert list(judged(claims.of_losses(curves)).values()) == ["held", "not held", "held", "held"]
     assert set(judged(claims.of_losses({})).values()) == {"not tested"}
+
+
+def test_most_is_more_than_half_and_open_as_long_as_it_could_turn():
+    held, not_held, untested = (Verdict(answer, "") for answer in ("held", "not held", "not tested"))
+    assert most_of([held, held, not_held]).answer == "held"
+    assert most_of([held, not_held, not_held]).answer == "not held"
+    assert most_of([held, not_held]).answer == "not held"
+    assert most_of([held, not_held, untested]).answer == "not tested"
+    assert most_of([]).answer == "not tested"

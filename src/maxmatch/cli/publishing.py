@@ -33,7 +33,7 @@ def paper(
         str,
         typer.Option(
             "--budget",
-            help="smoke: seconds, tests the code alone. short: 12,000 steps a run, one GPU. full: the paper's 2^20.",
+            help="smoke: seconds, tests the code alone. short: 4,000 steps a run, one GPU. full: the paper's 2^20.",
             autocompletion=complete(lambda: list(BUDGETS)),
         ),
     ] = "smoke",

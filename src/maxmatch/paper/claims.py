@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 from maxmatch.paper.orderings import (
@@ -14,6 +14,7 @@ from maxmatch.paper.orderings import (
     below,
     gap_shrinks,
     lowest,
+    most_of,
     rises_then_falls,
     tighter,
 )
@@ -68,8 +69,8 @@ def of_k(labels: Counts, errors: Errors) -> list[Judged]:
             found.append(Judged(f"{best} is best at {count} labels", lowest(errors, count, best, names)))
             worse = below(errors, count, best, "K = 7")
             found.append(Judged(f"K = 7 gains less than {best} at {count} labels", worse))
-        gains = all_of([below(errors, count, name, "K = 1") for name in names[1:]])
-        found.append(Judged(f"Every K above 1 is below K = 1 at {count} labels (the paper: in most cases)", gains))
+        gains = most_of([below(errors, count, name, "K = 1") for name in names[1:]])
+        found.append(Judged(f"Most K above 1 are below K = 1 at {count} labels", gains))
     return found
 
 
@@ -112,10 +113,11 @@ def of_losses(curves: Curves) -> list[Judged]:
     ]
 
 
-def of_runtime(hours: dict[str, float]) -> list[Judged]:
-    """Table 4, on the data set of our runs. `hours` an epoch by method."""
-    if set(hours) != {"FixMatch", "MaxMatch"}:
-        untested = Verdict("not tested", "a run is missing")
+def of_runtime(hours: dict[str, float], devices: Collection[str]) -> list[Judged]:
+    """Table 4, on the data set of our runs. `hours` an epoch by method, on these devices."""
+    if set(hours) != {"FixMatch", "MaxMatch"} or len(set(devices)) > 1:
+        why = "a run is missing" if len(set(devices)) <= 1 else f"the runs had different devices: {', '.join(devices)}"
+        untested = Verdict("not tested", why)
         return [Judged("MaxMatch (K = 3) is slower than FixMatch, about two times on CIFAR-10", untested)]
     ratio = hours["MaxMatch"] / hours["FixMatch"]
     told = f"ours: {ratio:.2f} times; printed: 2.13 times"

@@ -15,7 +15,7 @@ from maxmatch.benchmark.command import train_left
 from maxmatch.benchmark.figures import Row
 from maxmatch.benchmark.runs import Outcome, check, find_result
 from maxmatch.benchmark.wanted import Planned
-from maxmatch.errors import UserError
+from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.paper.found import Found, collect, loss_curves, runtime_rows, summary
 from maxmatch.paper.imagenet import curve_rows
@@ -32,6 +32,8 @@ def run_target(wanted: Wanted, jobs: int = 1, only_page: bool = False) -> list[P
     """Make all files of a target and name them; what is finished is not run again."""
     if wanted.target.kind == "drawing":
         return _write_drawing(wanted)
+    if wanted.target.kind == "runtime" and jobs > 1 and not only_page:
+        raise UsageError(f"--jobs {jobs}: runs that share a machine have no times to compare; leave it out")
     failed = {} if only_page else _train(wanted, jobs)
     found = collect(wanted, failed, _read_commits(wanted.out))
     if not found.finished:

@@ -62,6 +62,15 @@ def all_of(verdicts: Sequence[Verdict]) -> Verdict:
     return Verdict("held", told) if answers else Verdict("not tested", "nothing to compare")
 
 
+def most_of(verdicts: Sequence[Verdict]) -> Verdict:
+    """Held if more than half are; as long as those not tested could decide it, it is not tested."""
+    told = "; ".join(dict.fromkeys(verdict.why for verdict in verdicts))
+    held, not_held = (sum(verdict.answer == answer for verdict in verdicts) for answer in ("held", "not held"))
+    if 2 * held > len(verdicts):
+        return Verdict("held", told)
+    return Verdict("not held" if 2 * not_held >= len(verdicts) > 0 else "not tested", told or "nothing to compare")
+
+
 def above_throughout(curves: Curves, high: str, low: str) -> Verdict:
     """Whether `high` lies above `low` in every tenth of the training, by the means over each."""
     parts = tenths(curves.get(high, ())), tenths(curves.get(low, ()))

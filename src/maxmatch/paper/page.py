@@ -53,7 +53,7 @@ def judge(found: Found) -> list[Judged]:
     if target.kind == "losses":
         judged = claims.of_losses(loss_curves(found)[1])
     elif target.kind == "runtime":
-        judged = claims.of_runtime(hours_an_epoch(found))
+        judged = claims.of_runtime(hours_an_epoch(found), sorted({row["device"] for row in found.finished}))
     elif target.kind in ("imagenet", "curves"):
         judged = imagenet.judge(found)
     elif target.name in claims.ERROR_CLAIMS:
@@ -86,14 +86,14 @@ def _budget(found: Found) -> str:
     wanted, target = found.wanted, found.wanted.target
     nets = ", ".join(sorted({row["net"] for row in found.finished})) or "-"
     devices = ", ".join(sorted({row["device"] for row in found.finished})) or "-"
-    train = wanted.runs[0].recipe.train
+    batches = dict.fromkeys((run.recipe.train.batch, run.recipe.train.ratio) for run in wanted.runs)
     data = ", ".join(f"{wanted.data}@{panel.shown}" for panel in wanted.panels)
     rows = [
         ["data", data, ", ".join(f"{target.data}@{count}" for count in target.labels)],
         ["steps of each run", f"{wanted.steps:,}", f"{target.steps:,}"],
         ["n, folds", str(found.most_folds), str(target.folds)],
         ["net", nets, target.net],
-        ["images a step", f"{train.batch} + {train.batch * train.ratio}", target.batch],
+        ["images a step", ", ".join(f"{batch} + {batch * ratio}" for batch, ratio in batches), target.batch],
         ["device", devices, target.device],
     ]
     table = _table([f"budget: {wanted.budget}", "here", "paper"], rows)
@@ -206,7 +206,19 @@ def _orderings(found: Found) -> list[str]:
     rule = RULES.get(found.wanted.target.kind, RULES["bars"])
     other = not found.wanted.same_data and found.wanted.budget != "smoke"
     where = f" Judged on {found.wanted.data}, not on the paper's {found.wanted.target.data}." if other else ""
-    return [_table(["stated in the paper", "here", "by"], cells), rule + where]
+    return [_table(["stated in the paper", "here", "by"], cells), rule + where + _strategies(found)]
+
+
+def _strategies(found: Found) -> str:
+    """That methods which are compared pass their images differently, where they do."""
+    by_name: dict[str, list[str]] = {}
+    for row in found.finished:
+        names = by_name.setdefault(str(row["strategy"]), [])
+        names += [] if row["method"] in names else [row["method"]]
+    if not {"joint", "select"} <= set(by_name):
+        return ""
+    told = "; ".join(f"{name}: {', '.join(by_name[name])}" for name in ("joint", "select"))
+    return f" With BatchNorm the strategy matters too, and it is not the same for all ({told}): what differs is both."
 
 
 def _origin(found: Found) -> str:

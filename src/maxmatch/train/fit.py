@@ -201,7 +201,8 @@ def finished_result(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
         result: dict[str, Any] = json.loads((folder / "result.json").read_text())
     except (OSError, ValueError):
         return None
-    return result if result.get("steps", 0) >= recipe.train.steps else None
+    steps = result.get("steps") if isinstance(result, dict) else None
+    return result if isinstance(steps, int) and steps >= recipe.train.steps else None
 
 
 def count_labels(labels: int | str, images: Images) -> int:
