@@ -141,5 +141,5 @@ def test_a_run_that_diverged_says_so_and_has_figures_that_json_can_hold(finished
     assert "It diverged: at step 1,200 a loss was not finite." in answer(run)
     first = advice(run, Measured())[0]
     assert "the run diverged. Try a lower learning rate" in first.why
-    assert "--set train.lr=0.1 " in first.type  # a third of 0.3
+    assert "--set train.lr=0.1 " in first.type  # a third of 0.4, in one figure
     assert "diverged" not in answer(run_of(metrics=metrics[:1])) + whys(run_of(metrics=metrics[:1]))

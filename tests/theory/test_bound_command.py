@@ -187,24 +187,28 @@ def test_some_images_are_drawn_by_the_seed():
     assert list(drawn) != list(some(index, 10, 2))
 
 
-def test_wrong_words_are_one_line(folder, tmp_path, capsys, monkeypatch):
-    def works(*_, **__):
-        raise AssertionError("the work began before the words were checked")
-
-    monkeypatch.setattr(command, "capacity_of_run", works)
-    for typed, message in (
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
         (["--epsilon", "0.2"], "epsilon = 0.2: with 10 classes type a number of at least 1e-12 and at most 0.1"),
         (["--epsilon", "1e-170"], "epsilon = 1e-170:"),
         (["--delta", "0"], "delta = 0:"),
         (["--delta", "1e-320"], "delta = 9.99989e-321:"),
         (["--c0", "inf"], "C0 = inf:"),
-        (["--json", str(tmp_path)], "is a folder: give the file a name, for example"),
-    ):
-        assert run(["bound", str(folder), *typed]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert message in err
-        assert err.count("\n") == 1
+        (["--json", "."], "--json . is a folder: give the file a name, for example bound.json"),
+        (["--json", "none/bound.json"], "there is no folder none"),
+    ],
+)
+def test_wrong_words_are_one_line(folder, capsys, monkeypatch, typed, message):
+    def works(*_, **__):
+        raise AssertionError("the work began before the words were checked")
+
+    monkeypatch.setattr(command, "capacity_of_run", works)
+    assert run(["bound", str(folder), *typed]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
 
 
 def test_the_smallest_epsilon_and_delta_and_a_huge_c_0_give_numbers(folder, tmp_path, capsys):

@@ -124,11 +124,11 @@ def conclusion(
     told = ["The runs are on different data, whose errors are not compared."]
     for data in dict.fromkeys(sets):
         these = [place for place, its in enumerate(sets) if its == data]
-        mine, names_of, kinds_of = ([every[place] for place in these] for every in (runs, called, kinds))
+        mine, its_names = [runs[place] for place in these], [called[place] for place in these]
         if len(mine) == 1:
-            told.append(f"{data} has one run, {names_of[0]}: {_percent(mine[0].error)}.")
+            told.append(f"{data} has one run, {its_names[0]}: {_percent(mine[0].error)}.")
         else:
-            told.append(f"On {data}: {_conclude(mine, names_of, kinds_of, pairs, folds)}")
+            told.append(f"On {data}: {_conclude(mine, its_names, [kinds[place] for place in these], pairs, folds)}")
     return " ".join(told)
 
 
