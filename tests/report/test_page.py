@@ -301,7 +301,10 @@ def test_a_damaged_result_counts_as_none_and_the_page_says_so(copy, text):
     (copy / "result.json").write_text(text)
     (copy / "model.safetensors").unlink()  # nothing to measure: the page is quick
     found = read(write_report([copy]))
-    assert f"{copy}/result.json is damaged and was not read: what is shown comes from metrics.jsonl." in found.text
+    assert (
+        f"{copy}/result.json is damaged and was not read: what is shown comes from metrics.jsonl. Remove it"
+        in found.text
+    )
     assert "This run is not finished" in found.text
     errors = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
     last = [line["error"] for line in errors if line["kind"] == "evaluate"][-1]

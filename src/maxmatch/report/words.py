@@ -120,7 +120,8 @@ def damage(run: RunFolder) -> list[str]:
     """What of the folder could not be read."""
     if not run.damaged:
         return []
-    return [f"{run.path / 'result.json'} is damaged and was not read: what is shown comes from metrics.jsonl."]
+    told = "is damaged and was not read: what is shown comes from metrics.jsonl."
+    return [f"{run.path / 'result.json'} {told} Remove it and go on with the run, which writes it anew."]
 
 
 def _error_fact(run: RunFolder, found: Measured) -> Fact:
