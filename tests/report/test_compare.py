@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 import torch
 
-from maxmatch.report.compare import Paired, conclusion, labels, names, over_folds, paired
+from maxmatch.report.compare import Paired, conclusion, data_sets, labels, names, over_folds, paired
 from maxmatch.report.folder import RunFolder
-from maxmatch.report.measure import Answers
+from maxmatch.report.measure import Answers, digest_of
 from maxmatch.train.recipes import compose
 
 
-def answers(position: list[int], right: list[bool], classes: int = 3) -> Answers:
+def answers(position: list[int], right: list[bool], classes: int = 3, digest: str = "same") -> Answers:
     """Test images whose label is their position modulo the classes, predicted rightly or not."""
     label = torch.tensor(position) % classes
     guess = torch.where(torch.tensor(right), label, (label + 1) % classes)
-    return Answers(np.array(position), label, torch.nn.functional.one_hot(guess, classes).double(), 10)
+    return Answers(np.array(position), label, torch.nn.functional.one_hot(guess, classes).double(), 100, digest)
 
 
-def run_of(path: str, name: str = "fixmatch", error: float | None = 5.0, **sections) -> RunFolder:
-    recipe = compose("digits", name, given={"train": {"steps": 4}, **sections})
+def run_of(path: str, name: str = "fixmatch", error: float | None = 5.0, on: str = "digits", **sections) -> RunFolder:
+    recipe = compose(on, name, given={"train": {"steps": 4}, **sections})
     result = {"error": {"last": error, "median20": error, "best": error}, "steps": 4, "robust_error": error}
     return RunFolder(Path(path), recipe, result, [], 20, 1175)
 
@@ -49,11 +49,29 @@ def test_difference_and_standard_error_are_those_of_the_differences():
 
 
 def test_other_test_images_and_unmeasured_runs_are_not_compared():
-    one, other = answers([0, 1], [True, True]), answers([0, 1], [True, True])._replace(label=torch.tensor([2, 2]))
+    one, other = answers([0, 1], [True, True]), answers([0, 1], [True, True], digest="other")  # with the same labels
     found, refused = paired([("a", one), ("b", other), ("c", None)])
     assert found == []
     assert refused[0] == "a and b: they have other test images"
     assert len(refused) == 3
+
+
+def test_runs_that_were_shown_no_image_in_common_are_not_compared():
+    found, refused = paired([("a", answers([0, 1, 2], [True] * 3)), ("b", answers([50, 80], [True] * 2))])
+    assert (found, refused) == ([], ["a and b: no test image was shown to both"])
+
+
+def test_a_test_set_is_known_by_every_pixel_and_label():
+    pixels = torch.arange(5000 * 4, dtype=torch.int64).to(torch.uint8).view(5000, 1, 2, 2)
+    labels_of = torch.arange(5000) % 3
+    whole = digest_of(pixels, labels_of)
+    assert whole == digest_of(pixels.clone(), labels_of.int())
+    other = pixels.clone()
+    other[4999, 0, 1, 1] += 1
+    wrong = labels_of.clone()
+    wrong[4999] = (wrong[4999] + 1) % 3
+    changed = [digest_of(other, labels_of), digest_of(pixels, wrong), digest_of(pixels.view(5000, 1, 4, 1), labels_of)]
+    assert len({whole, *changed}) == 4
 
 
 def test_up_to_four_each_with_each_then_all_with_the_first():
@@ -95,3 +113,47 @@ def test_the_conclusion_says_who_and_by_how_much():
         "b has the lowest error, 5.00 %. On the same 100 test images it is 3.00 ± 2.22 points lower than a."
     )
     assert conclusion([run_of("a", error=None)], ["a"], []) == "No run has a measured error."
+
+
+def test_pairs_of_different_size_say_how_many_images_each_has():
+    runs = [run_of("a", error=8.0), run_of("b", "maxmatch", error=5.0), run_of("c", "uda", error=6.0)]
+    told = conclusion(runs, ["a", "b", "c"], [Paired("a", "b", 100, 1, 4), Paired("b", "c", 50, 4, 1)])
+    assert told.replace("\N{NO-BREAK SPACE}", " ") == (
+        "b has the lowest error, 5.00 %. On the same test images it is 3.00 ± 2.22 points lower than a (100 images), "
+        "and 6.00 ± 4.39 points lower than c (50 images)."
+    )
+
+
+def test_errors_on_different_data_are_not_compared():
+    def seeded(path, name, error, seed, on):
+        return run_of(path, name, error, on, train={"seed": seed, "fold": seed, "steps": 4})
+
+    digits = [seeded("a", "fixmatch", 5, 1, "digits"), seeded("b", "fixmatch", 7, 2, "digits")]
+    cifar = [
+        seeded("c", "maxmatch", 20, 1, "cifar10"), seeded("d", "maxmatch", 22, 2, "cifar10"),
+        seeded("e", "fixmatch", 25, 1, "cifar10"), seeded("f", "fixmatch", 29, 2, "cifar10"),
+    ]  # fmt: skip
+    runs = [*digits, *cifar]
+    kinds = labels(runs)
+    assert kinds == ["fixmatch on digits"] * 2 + ["maxmatch on cifar10"] * 2 + ["fixmatch on cifar10"] * 2
+    folds = over_folds(runs, kinds)
+    (pair,) = folds["paired"]  # within cifar10 alone
+    assert (pair["against"], pair["method"], pair["last"]["mean"]) == ("maxmatch on cifar10", "fixmatch on cifar10", 6)
+    told = conclusion(runs, names(runs), [], folds).replace("\N{NO-BREAK SPACE}", " ")
+    assert told == (
+        "The runs are on different data, whose errors are not compared. On digits: a has the lowest error, 5.00 %. "
+        "On cifar10: maxmatch on cifar10 has the lowest mean error, 21.00 % over 2 runs, against 27.00 for fixmatch on "
+        "cifar10 (2)."
+    )
+    told = conclusion([digits[0], cifar[0]], ["a", "c"], []).replace("\N{NO-BREAK SPACE}", " ")
+    assert "lowest" not in told
+    assert told.endswith("digits has one run, a: 5.00 %. cifar10 has one run, c: 20.00 %.")
+
+
+def test_folders_of_one_name_are_told_apart_by_their_path():
+    runs = [run_of(path, data={"name": "folder", "path": f"/{path}/photos"}) for path in ("a", "b")]
+    assert data_sets(runs) == ["/a/photos", "/b/photos"]
+    assert data_sets(runs[:1]) == ["photos"]
+    more = [run_of("a"), run_of("b", data={"labels": 40})]
+    assert data_sets(more) == ["digits", "digits"]  # other labels, the same test images
+    assert labels(more) == ["fixmatch, labels=20", "fixmatch, labels=40"]

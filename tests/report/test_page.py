@@ -19,9 +19,17 @@ from maxmatch.cli import run as type_in
 from maxmatch.data import store
 from maxmatch.errors import UsageError
 from maxmatch.report import page as page_module
+from maxmatch.report.compare import paired
+from maxmatch.report.folder import read_run
+from maxmatch.report.measure import measure
 from maxmatch.report.page import write_report
 
 SMALL = ["--set", "train.batch=8", "--set", "train.ratio=2", "--steps", "6", "--set", "train.threads=1"]
+
+
+def refuse(word):
+    """JSON has no NaN and no Infinity, which Python would read and a browser would not."""
+    raise AssertionError(f"{word} is no JSON")
 
 
 class Read(HTMLParser):
@@ -33,7 +41,7 @@ class Read(HTMLParser):
         super().__init__()
         self.words, self.figures, self.open, self.alts, self._data = [], {}, [], [], ""
         self.feed(text)
-        self.json = json.loads(self._data)
+        self.json = json.loads(self._data, parse_constant=refuse)
         self.text = " ".join(" ".join(self.words).replace("\N{NO-BREAK SPACE}", " ").split())
 
     def handle_starttag(self, tag, attributes):
@@ -259,9 +267,9 @@ def test_a_report_that_fails_is_one_line_and_the_run_is_whole(tmp_path, capsys, 
 
 
 def test_a_slow_model_is_asked_of_fewer_images_and_the_page_says_how_many(copy, monkeypatch):
-    from maxmatch.report import measure
+    from maxmatch.report import measure as measuring
 
-    monkeypatch.setattr(measure, "_seconds_an_image", lambda finished: 0.04)
+    monkeypatch.setattr(measuring, "_seconds_an_image", lambda finished: 0.04)
     found = read(write_report([copy], seconds=10))
     assert "100 of the 602 test images, drawn at random" in found.text
     assert "32 of the 1,175 images without a label, drawn at random" in found.text
@@ -280,10 +288,70 @@ def test_wrong_words_are_one_line(runs, tmp_path):
             write_report(folders, out)
 
 
-def test_the_template_lies_in_the_package_and_git_keeps_it():
-    """The wheel holds every file below src/maxmatch that git does not ignore."""
-    root = Path(page_module.__file__).parent
-    assert {"page.html", "style.css"} <= {path.name for path in root.iterdir()}
-    ignored = root.parents[2] / ".gitignore"
-    if ignored.exists():
-        assert not re.search(r"^(\*\.(html|css)|report|/?src)", ignored.read_text(), re.MULTILINE)
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"error": {}, "steps": "x"}', '{"error": {}}', '{"error": {"last": 5.0}, "steps": "x"}',
+        '{"error": {"last": "low"}, "steps": 30}', '{"error": {"last": 5.0}, "steps": 30, "robust": 3}',
+        '{"error": {"last": 5.0}, "steps": null}', '{"error": {"last": 5.0, "best": []}, "steps": 30}',
+        '{"error": {"last": 5.0}, "versions": []}', '{"error": {"la', "[]",
+    ],
+)  # fmt: skip
+def test_a_damaged_result_counts_as_none_and_the_page_says_so(copy, text):
+    (copy / "result.json").write_text(text)
+    (copy / "model.safetensors").unlink()  # nothing to measure: the page is quick
+    found = read(write_report([copy]))
+    assert (
+        f"{copy}/result.json is damaged and was not read: what is shown comes from metrics.jsonl. Remove it"
+        in found.text
+    )
+    assert "This run is not finished" in found.text
+    errors = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    last = [line["error"] for line in errors if line["kind"] == "evaluate"][-1]
+    assert float(found.figures["error"][0]) == last
+
+
+def test_damage_is_told_beside_other_runs_and_a_sound_result_has_none(runs, copy, tmp_path):
+    (copy / "result.json").write_text('{"error": {}}')
+    found = read(write_report([runs / "supervised", copy], tmp_path / "both.html", seconds=1))
+    assert found.text.count("copy/result.json is damaged") == 2  # above, and in the run's own part
+    assert "supervised/result.json" not in found.text
+
+
+def test_a_loss_that_is_no_number_leaves_a_page_that_programs_can_read(copy):
+    lines = (copy / "metrics.jsonl").read_text().splitlines()
+    train = [json.loads(line) for line in lines if '"kind": "train"' in line]
+    (copy / "metrics.jsonl").write_text(
+        "\n".join([*lines, json.dumps({**train[-1], "step": 30, "unlabeled_loss": float("nan")})]) + "\n"
+    )
+    result = json.loads((copy / "result.json").read_text())
+    (copy / "result.json").write_text(json.dumps({**result, "unlabeled_loss": float("nan")}))
+    found = read(write_report([copy], seconds=1))
+    assert found.json[0]["unlabeled_loss"] is None
+    text = (copy / "report.html").read_text()
+    assert not re.search(r"\bnan\b", text, re.IGNORECASE)
+    assert "U, unlabelled ends without a number: it diverged" in text
+    assert "the run diverged. Try a lower learning rate" in found.text
+
+
+def test_other_pixels_are_other_test_images_even_with_the_same_labels(tmp_path):
+    digits = maxmatch.load_images("digits")
+    train = (digits.x[:200], digits.y[:200])
+    given = {"train": {"steps": 2, "batch": 8, "ratio": 2, "threads": 1}, "data": {"labels": 20}}
+    data = maxmatch.from_arrays(*train, digits.test_x[:50], digits.test_y[:50])
+    maxmatch.fit(maxmatch.compose("digits", "supervised", given=given), tmp_path / "a", data, quiet=True)
+    run = read_run(tmp_path / "a")
+    other = maxmatch.from_arrays(*train, digits.test_x[:50].flip(-1), digits.test_y[:50])
+    one, same, another = (measure(run, 0.1, images, mapped=False).test for images in (data, data, other))
+    assert len(paired([("a", one), ("b", same)])[0]) == 1
+    assert paired([("a", one), ("b", another)]) == ([], ["a and b: they have other test images"])
+
+
+def test_the_wheel_holds_the_template():
+    """Asked of the build backend, which leaves out what git ignores."""
+    wheel = pytest.importorskip("hatchling.builders.wheel")
+    root = Path(page_module.__file__).parents[3]
+    if not (root / "pyproject.toml").exists():
+        pytest.skip("an installed package has no source tree to build")
+    held = {one.distribution_path for one in wheel.WheelBuilder(str(root)).recurse_included_files()}
+    assert {f"maxmatch/report/{name}" for name in ("page.py", "page.html", "style.css")} <= held

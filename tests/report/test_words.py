@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Answers, Measured
-from maxmatch.report.words import advice, answer, facts, title
+from maxmatch.report.words import advice, answer, facts, figures, title
 from maxmatch.train.recipes import compose
 
 GOOD = {"error": {"last": 5.0, "median20": 5.0, "best": 5.0}, "steps": 800, "seconds": 30.0, "steps_per_second": 26.7,
@@ -87,7 +89,7 @@ def test_an_error_that_falls_asks_for_more_steps():
 def test_the_hardest_class_and_false_confidence_are_named():
     label = torch.tensor(([0] * 10 + [1] * 10 + [2] * 10) * 4)
     guess = torch.tensor(([0] * 10 + [1] * 10 + [2] * 4 + [1] * 6) * 4)
-    found = Measured(test=Answers(np.arange(120), label, torch.nn.functional.one_hot(guess, 3).double(), 120))
+    found = Measured(test=Answers(np.arange(120), label, torch.nn.functional.one_hot(guess, 3).double(), 120, "digest"))
 
     class Named:
         class classifier:
@@ -121,3 +123,23 @@ def test_an_unfinished_run_is_to_be_gone_on_with():
     assert "Go on with it" in whys(longer)
     begun = RunFolder(Path("a"), compose("digits"), {}, [], None, None)
     assert "not measured after 0 of 800 steps: no evaluation has been made yet." in answer(begun)
+
+
+@pytest.mark.parametrize("finished", [True, False])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_run_that_diverged_says_so_and_has_figures_that_json_can_hold(finished, value):
+    metrics = [
+        {"kind": "train", "step": 100, "supervised_loss": 2.0, "unlabeled_loss": 0.5},
+        {"kind": "train", "step": 1200, "supervised_loss": 2.0, "unlabeled_loss": value},
+    ]
+    result = {**GOOD, "unlabeled_loss": value} if finished else {}
+    run = RunFolder(Path("runs/a"), compose("digits", "maxmatch"), result, metrics, 20, 1175)
+    told = figures(run, Measured())
+    assert told["unlabeled_loss"] is None
+    assert told["error"] == (5.0 if finished else None)
+    json.dumps(told, allow_nan=False)
+    assert "It diverged: at step 1,200 a loss was not finite." in answer(run)
+    first = advice(run, Measured())[0]
+    assert "the run diverged. Try a lower learning rate" in first.why
+    assert "--set train.lr=0.1 " in first.type  # a third of 0.4, in one figure
+    assert "diverged" not in answer(run_of(metrics=metrics[:1])) + whys(run_of(metrics=metrics[:1]))

@@ -13,7 +13,7 @@ import torch
 from maxmatch.cli import run
 from maxmatch.data.plan import Plan
 from maxmatch.evaluate.robust import robust_views
-from maxmatch.theory import bounds
+from maxmatch.theory import bounds, command
 from maxmatch.theory.command import find_bounds, theorem_1, theorem_2
 from maxmatch.theory.measure import some
 from maxmatch.theory.table import number
@@ -62,6 +62,7 @@ def test_proposition_1_is_measured_on_the_test_set_as_numpy_does_it(folder, prin
     test = printed[1]["measured"]["test"]
     assert test["sharp"][-1]["terms"] == pytest.approx({"consistency": worst.mean() / np.log(2), "labelled": labelled})
     assert test["sharp_hard"][-1]["terms"]["consistency"] == pytest.approx(hard.mean() / np.log(2))
+    assert test["sharp_hard"][-1]["total"] == pytest.approx(hard.mean() / np.log(2) + labelled)
     again = judge(folder)
     assert 100 * test["robust_risk"][-1] == pytest.approx(again["robust_error_paper"])
     assert 100 * test["error"] == pytest.approx(again["error"])
@@ -129,6 +130,7 @@ def test_the_page_says_what_a_reader_needs(printed):
         assert f"  {name} " in page
     assert f"n_u = {number(numbers['needed'])} images" in page
     assert not re.search(r"\b(inf|nan)\b", page)
+    assert "a largest norm of a part" not in page  # all images were looked at
 
 
 def test_a_wide_resnet_is_said_to_be_outside_and_c_0_is_put_in(tiny, tmp_path, capsys):
@@ -142,6 +144,7 @@ def test_a_wide_resnet_is_said_to_be_outside_and_c_0_is_put_in(tiny, tmp_path, c
     assert "here C0 = 2" in page
     assert " C0\n" not in page
     assert "50 unlabelled images; --images 0 looks at all" in page
+    assert "estimates, since a largest norm of a part may be too small" in page
     assert "on 50 test images (of 602" in page
     assert "K = 2 strong views" in page
     assert "eps = 0.05" in page
@@ -184,13 +187,46 @@ def test_some_images_are_drawn_by_the_seed():
     assert list(drawn) != list(some(index, 10, 2))
 
 
-def test_wrong_words_are_one_line(folder, capsys):
-    for typed, message in (
-        (["--epsilon", "0.2"], "epsilon = 0.2: with 10 classes type a number above 0 and below 0.1"),
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["--epsilon", "0.2"], "epsilon = 0.2: with 10 classes type a number of at least 1e-12 and at most 0.1"),
+        (["--epsilon", "1e-170"], "epsilon = 1e-170:"),
         (["--delta", "0"], "delta = 0:"),
-    ):
-        assert run(["bound", str(folder), *typed]) == 2
-        out, err = capsys.readouterr()
-        assert out == ""
-        assert message in err
-        assert err.count("\n") == 1
+        (["--delta", "1e-320"], "delta = 9.99989e-321:"),
+        (["--c0", "inf"], "C0 = inf:"),
+        (["--json", "."], "--json . is a folder: give the file a name, for example bound.json"),
+        (["--json", "none/bound.json"], "there is no folder none"),
+    ],
+)
+def test_wrong_words_are_one_line(folder, capsys, monkeypatch, typed, message):
+    def works(*_, **__):
+        raise AssertionError("the work began before the words were checked")
+
+    monkeypatch.setattr(command, "capacity_of_run", works)
+    assert run(["bound", str(folder), *typed]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_the_smallest_epsilon_and_delta_and_a_huge_c_0_give_numbers(folder, tmp_path, capsys):
+    out = tmp_path / "bound.json"
+    typed = [
+        "--epsilon",
+        "1e-12",
+        "--delta",
+        "1e-12",
+        "--c0",
+        "1e100",
+        "--images",
+        "20",
+        "--k",
+        "1",
+        "--json",
+        str(out),
+    ]
+    assert run(["bound", str(folder), *typed]) == 0
+    assert not re.search(r"\b(inf|nan)\b", capsys.readouterr().out)
+    assert "Infinity" not in out.read_text()

@@ -85,10 +85,12 @@ def test_losses_stay_within_the_ranges_that_theorem_1_is_corrected_by(classes, s
     wide = bounds.labelled_range(classes=classes, epsilon=epsilon)
     assert np.ptp(losses) == pytest.approx(wide, rel=1e-9, abs=1e-12)
     targets = generator.uniform(epsilon, 1 - epsilon, (50, classes))
+    scores[2], targets[2] = 1 - epsilon, epsilon  # the least soft cross-entropy
     soft = -(targets * np.log(scores)).sum(1)
     assert soft.max() <= bounds.unlabelled_range(classes=classes, epsilon=epsilon, distributions=False) + 1e-9
+    assert soft.min() == pytest.approx(1 / bounds.consistency_constant(classes=classes, epsilon=epsilon), rel=1e-9)
     s, t = ((1 - classes * epsilon) * generator.dirichlet(np.full(classes, 0.1), 50) + epsilon for _ in "st")
-    assert -(t * np.log(s)).sum(1).min() >= 0
+    assert (-(t * np.log(s)).sum(1)).min() >= classes * epsilon * np.log(1 / (1 - epsilon)) * (1 - 1e-9)
     assert (-(t * np.log(s)).sum(1)).max() <= bounds.unlabelled_range(classes=classes, epsilon=epsilon) + 1e-9
 
 
@@ -230,8 +232,71 @@ def test_a_constant_beyond_every_float_overflows_nothing():
 
 
 def test_wrong_epsilon_and_delta_are_told_in_one_line():
-    for epsilon in (0.0, -1.0, 0.11, 0.6):
-        with pytest.raises(UsageError, match="with 10 classes type a number above 0 and below 0.1"):
+    for epsilon in (0.0, -1.0, 0.11, 0.6, 1e-170, math.nan):
+        with pytest.raises(UsageError, match="with 10 classes type a number of at least 1e-12 and at most 0.1$"):
             bounds.consistency_constant(classes=10, epsilon=epsilon)
-    with pytest.raises(UsageError, match="delta = 1"):
-        bounds.deviation(samples=10, delta=1.0)
+    assert bounds.consistency_constant(classes=10, epsilon=0.1) == pytest.approx(
+        1 / np.log(1 / 0.9)
+    )  # 0.1 itself will do
+    with pytest.raises(UsageError, match="with 2 classes type a number of at least 1e-12 and below 0.5$"):
+        bounds.consistency_constant(classes=2, epsilon=0.5)
+    for delta in (1.0, 0.0, 1e-320, math.nan):
+        with pytest.raises(UsageError, match=f"delta = {delta:g}: "):
+            bounds.deviation(samples=10, delta=delta)
+
+
+@pytest.mark.parametrize("form", ["sharp", "Corrected", ""])
+def test_a_form_that_is_not_known_is_refused(form):
+    shape = {"classes": 10, "epsilon": 0.01}
+    risks = {"consistency_risk": 0.4, "labelled_risk": 2.0}
+    calls = (
+        lambda: bounds.proposition_1(form, **risks, **shape),
+        lambda: bounds.theorem_1(
+            form, **risks, **shape, labelled_complexity=0.3, unlabelled_complexity=0.2, labelled_samples=40,
+            unlabelled_samples=1000, delta=0.05,
+        ),
+        lambda: bounds.theorem_2(form, **SYMBOLS, universal_constant=1.0),
+        lambda: bounds.log_network_constant(form, input_norm=7.0, **NET),
+        lambda: bounds.lemma_2(form, samples=10, parameters=10, log_constant=1.0),
+    )  # fmt: skip
+    for call in calls:
+        with pytest.raises(UsageError, match=rf"form = '{form}': type printed or corrected; .*proposition_1_sharp"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("labelled_samples", 0), ("unlabelled_samples", 0), ("depth", 0), ("views", 0), ("classes", 0), ("epsilon", 0.0),
+        ("radius", -1.0), ("excess_norm", -3.0), ("input_norm", math.nan), ("parameters", -1),
+    ],
+)  # fmt: skip
+def test_a_number_that_no_bound_is_about_is_one_line(name, value):
+    for form in ("printed", "corrected"):
+        with pytest.raises(UsageError, match=rf"^{name} = {value:g}: [^\n]+$"):
+            bounds.theorem_2(form, **{**SYMBOLS, name: value}, universal_constant=1.0)
+
+
+def test_the_smaller_formulas_refuse_such_numbers_too():
+    for call in (
+        lambda: bounds.deviation(samples=0, delta=0.05),
+        lambda: bounds.unlabelled_range(classes=10, epsilon=0.0),
+        lambda: bounds.labelled_range(classes=10, epsilon=-1.0),
+        lambda: bounds.lemma_1(samples=0, classes=10, parameters=5, log_constant=1.0),
+        lambda: bounds.lemma_2("printed", samples=0, parameters=5, log_constant=1.0),
+        lambda: bounds.log_lipschitz(input_norm=1.0, excess_norm=0.0, radius=1.0, depth=0),
+        lambda: bounds.capital_psi(complexity=1.0, labelled_samples=0, classes=10, delta=0.05),
+        lambda: bounds.theorem_2("printed", **SYMBOLS, universal_constant=math.inf),
+        lambda: bounds.theorem_2("printed", **SYMBOLS, universal_constant=-1.0),
+        lambda: bounds.unlabelled_complexity_of_network(
+            "printed", samples=9, views=0, classes=10, epsilon=0.01, one_output_parameters=4, log_constant=3.0
+        ),
+    ):
+        with pytest.raises(UsageError):
+            call()
+
+
+def test_at_the_floors_every_bound_is_a_number():
+    least = {**SYMBOLS, "epsilon": 1e-12, "delta": 1e-12}
+    for form in ("printed", "corrected"):
+        assert math.isfinite(bounds.theorem_2(form, **least, universal_constant=1e100).total)

@@ -194,3 +194,15 @@ def test_the_first_term_is_four_times_the_truth_for_the_absolute_value():
         full = measure(problem, torch.tensor([5.0], dtype=torch.float64), steps, batch=None)
         ratios.append(float(full.mean_squared_gradient) / full.printed.descent)
     assert ratios == pytest.approx([0.25, 0.25], abs=0.02)
+
+
+def test_numbers_that_theorem_3_is_not_about_are_one_line():
+    for name, value in (("gap", -1e-12), ("lipschitz", 0.0), ("gradient_lipschitz", 0.0), ("steps", 0)):
+        wrong = {"gap": 2.0, "lipschitz": 3.0, "gradient_lipschitz": 0.5, "steps": 10, name: value}
+        with pytest.raises(UserError, match=rf"^{name} = {value:g}: "):
+            best_step_size(**wrong)
+    for changed in ({"gap": -1.0}, {"value_range": -1.0}, {"gradient_lipschitz": -1.0}, {"step_size": 0.0}):
+        with pytest.raises(UserError, match=rf"^{next(iter(changed))} = "):
+            theorem_3(**{**CONSTANTS, "steps": 10, "delta": 0.05, **changed})
+    with pytest.raises(UserError, match="second_term = 'sharp': give printed or range_free"):
+        theorem_3(**CONSTANTS, steps=10, delta=0.05, second_term="sharp")

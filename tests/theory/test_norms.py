@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -55,18 +55,35 @@ def test_the_norm_of_a_kernel_as_a_matrix_is_not_the_norm_of_the_convolution():
     assert abs(layer_norm(layer, layer.weight) - flat) > 0.2
 
 
+def test_the_iteration_does_not_stop_where_the_largest_direction_has_yet_to_grow():
+    """One singular value of 1.05 among 100,000 of 1: a random vector hardly has it, and at first changes very little."""
+    scale = torch.ones(100_001, dtype=torch.float64)
+    scale[7] = 1.05
+    assert operator_norm(lambda x: scale * x, (100_001,)) == pytest.approx(1.05, rel=1e-3)
+
+
+def test_the_iteration_does_not_stay_at_the_second_largest_norm():
+    """Two that are apart by half a percent, as trained layers have; a single vector stops at the second for some seeds."""
+    scale = torch.linspace(0.5, 0.9, 1024, dtype=torch.float64)
+    scale[3], scale[5] = 1.0, 0.995
+    for seed in range(20):
+        assert operator_norm(lambda x: scale * x, (1024,), seed=seed) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_a_weight_that_is_no_number_has_a_norm_that_is_none():
+    assert math.isnan(operator_norm(lambda x: math.nan * x, (3,)))
+
+
 def test_the_norm_of_nothing_is_nothing():
     assert operator_norm(lambda x: 0 * x, (3,)) == 0
     assert operator_norm(lambda x: torch.zeros(1, 2, dtype=x.dtype), (3,)) == 0
 
 
-def chain(generator, depth=3, batchnorm=False):
-    """A small net of the theorem's class, perhaps with BatchNorm, which folding removes."""
+def chain(generator):
+    """A small net of the theorem's class, but for BatchNorm, which folding removes."""
     layers, inner = [], 2
-    for _ in range(depth - 1):
-        layers += [nn.Conv2d(inner, 3, 3, padding=1, stride=1, bias=False)]
-        layers += [BatchNorm(3)] if batchnorm else []
-        layers += [nn.ReLU()]
+    for _ in range(2):
+        layers += [nn.Conv2d(inner, 3, 3, padding=1, stride=1, bias=False), BatchNorm(3), nn.ReLU()]
         inner = 3
     net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inner, 4, bias=False)).double()
     for parameter in net.parameters():
@@ -76,7 +93,7 @@ def chain(generator, depth=3, batchnorm=False):
 
 def test_folded_batchnorm_computes_what_the_net_does():
     generator = torch.Generator().manual_seed(0)
-    net = chain(generator, batchnorm=True)
+    net = chain(generator)
     for module in net.modules():
         if isinstance(module, BatchNorm):
             module.running_mean = torch.randn(3, generator=generator, dtype=torch.float64)
@@ -183,24 +200,47 @@ def test_the_largest_input_by_hand():
     assert largest_input(images) == 5
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.integers(0, 2**31), st.integers(2, 4), st.sampled_from([0.1, 1.0, 3.0]), st.sampled_from([0.1, 1.0, 3.0]))
-def test_the_lipschitz_lemma(seed, depth, radius, apart):
-    """|f_theta(x) - f_theta~(x)| <= chi (1 + nu + beta / L)^L d_N(theta, theta~) for both within beta of theta_0."""
-    generator = torch.Generator().manual_seed(seed)
-    origin, one, two = (chain(generator, depth) for _ in range(3))
-    for net, wide in ((one, radius), (two, radius * min(1.0, apart))):
-        share = wide / distance(read_net(net, (2, 5, 5)), read_net(origin, (2, 5, 5))) * (1 - 1e-3)
-        for mine, base in zip(net.parameters(), origin.parameters(), strict=True):
-            mine.data = base.data + share * (mine.data - base.data)
-    a, b, start = (read_net(net, (2, 5, 5)) for net in (one, two, origin))
-    assert distance(a, start) <= radius
-    nu = max(0.0, *(layer_norm(layer, layer.weight) - 1 for layer in start.layers))
-    x = torch.randn(40, 2, 5, 5, generator=generator, dtype=torch.float64)
+def aligned(norms, directions):
+    """Layers of rank one whose outputs point where the next one looks: ReLU changes nothing, and the norms multiply."""
+    *inner, last = (norm * torch.outer(p, q) for norm, q, p in zip(norms, directions[:-1], directions[1:], strict=True))
+    layers = []
+    for weight in inner:
+        convolution = nn.Conv2d(3, 3, 1, bias=False)
+        convolution.weight.data = weight[:, :, None, None]
+        layers += [convolution, nn.ReLU()]
+    head = nn.Linear(3, 3, bias=False)
+    head.weight.data = last
+    return nn.Sequential(*layers, nn.Flatten(), head)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.integers(0, 2**31), st.integers(2, 8), st.floats(0.0, 0.4), st.floats(0.1, 2.0), st.floats(0.1, 5.0))
+@example(0, 28, 0.2, 1.0, 3.0)  # here the printed exponential is far too small
+def test_the_lipschitz_lemma(seed, depth, nu, radius, chi):
+    """|f_theta(x) - f_theta~(x)| <= chi (1 + nu + beta / L)^L d_N(theta, theta~) for both within beta of theta_0.
+
+    On nets where it is nearly an equality: all layers but the last have moved, alike, and the last one differs.
+    """
+    random = torch.rand(depth + 1, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
+    directions = random / random.norm(dim=1, keepdim=True)
+    apart = 0.02 * radius
+    moved_to = 1 + nu + (radius - apart) / (depth - 1)
+    origin, one, two = (
+        aligned(norms, directions)
+        for norms in (
+            [1 + nu] * depth,
+            [moved_to] * (depth - 1) + [1 + nu],
+            [moved_to] * (depth - 1) + [1 + nu + apart],
+        )
+    )
+    a, b, start = (read_net(net, (3, 1, 1)) for net in (one, two, origin))
+    assert max(distance(a, start), distance(b, start)) <= radius * (1 + 1e-5)
+    assert max(layer_norm(layer, layer.weight) for layer in start.layers) == pytest.approx(1 + nu)
+    x = chi * directions[:1, :, None, None]
     with torch.no_grad():
-        moved = (one(x) - two(x)).norm(dim=1).max().item()
+        moved = (one(x) - two(x)).norm().item()
     lipschitz = bounds.log_lipschitz(input_norm=largest_input(x), excess_norm=nu, radius=radius, depth=depth)
-    assert moved <= math.exp(lipschitz) * distance(a, b) * (1 + 1e-3)
+    assert 0.3 < moved / (math.exp(lipschitz) * distance(a, b)) <= 1 + 1e-3
 
 
 def test_the_lipschitz_lemma_needs_its_power():

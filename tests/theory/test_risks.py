@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from maxmatch.errors import UserError
 from maxmatch.theory import bounds, risks
 
 FORMS = ("printed", "corrected", "sharp", "sharp, hard")
@@ -119,3 +120,9 @@ def test_bounded_outputs_are_a_distribution_within_bounds_and_keep_the_label():
     assert f.min() >= 0.1
     assert f.max() <= 0.9
     assert torch.equal(f.argmax(-1), p.argmax(-1))
+
+
+def test_a_form_that_is_not_known_is_refused():
+    half = torch.full((1, 2), 0.5, dtype=torch.float64)
+    with pytest.raises(UserError, match="form = 'Sharp': type printed or corrected"):
+        risks.proposition_1_on("Sharp", half, half[None], torch.tensor([0]), 0.1)

@@ -117,7 +117,7 @@ def test_max_min_differs_from_min_max():
     game = order_of_play(problem, thetas)
     assert game.min_max == pytest.approx(constant + math.log(2), abs=1e-12)
     assert float(game.minimiser) == 0
-    assert game.max_min < game.min_max - 0.04
+    assert game.max_min < game.min_max - 0.05
     # Oracle: v on a fine grid.
     losses = problem.view_losses(thetas)[:, 0]
     v = torch.linspace(0, 1, 2001, dtype=torch.float64)

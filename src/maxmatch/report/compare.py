@@ -40,15 +40,27 @@ class Paired(NamedTuple):
         return 100 * math.sqrt(max(0.0, apart - (self.only_first - self.only_other) ** 2 / self.n)) / self.n
 
 
+def data_sets(runs: Sequence[RunFolder]) -> list[str]:
+    """The data set of each run by its name, without the number of labels; folders of one name by their path."""
+    places = {run.data_name: set[str]() for run in runs}
+    for run in runs:
+        places[run.data_name].add(run.data_path)
+    return [run.data_path if len(places[run.data_name]) > 1 else run.data_name for run in runs]
+
+
 def labels(runs: Sequence[RunFolder]) -> list[str]:
-    """A name for each run's kind: its method, with the settings in which runs of that method differ."""
-    values = [_flat(run) for run in runs]
+    """A name for each run's kind: its method, with the settings in which runs of that method differ, and its data.
+
+    The data are named where there are several.
+    """
+    values, sets = [_flat(run) for run in runs], data_sets(runs)
     made = []
-    for run, mine in zip(runs, values, strict=True):
-        same = [other for other in values if other["method", "name"] == mine["method", "name"]]
+    for run, mine, data in zip(runs, values, sets, strict=True):
+        same = [other for other, its in zip(values, sets, strict=True)
+                if (other["method", "name"], its) == (mine["method", "name"], data)]  # fmt: skip
         varied = [key for key in mine if key not in REPEATED and any(other.get(key) != mine[key] for other in same)]
         told = [f"{field}={_spelled(mine[section, field])}" for section, field in varied[:3]]
-        made.append(", ".join([run.method, *told]))
+        made.append(", ".join([run.method if len(set(sets)) == 1 else f"{run.method} on {data}", *told]))
     return made
 
 
@@ -80,7 +92,10 @@ def paired(named: Sequence[tuple[str, Answers | None]]) -> tuple[list[Paired], l
 
 
 def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, list[Row]] | None:
-    """Mean and deviation of each kind, and differences on the same fold; None where no kind was run twice."""
+    """Mean and deviation of each kind, and differences on the same fold; None where no kind was run twice.
+
+    Differences are between kinds on the same data, of which the first is that which the others are held against.
+    """
     if len(set(kinds)) == len(kinds):
         return None
     rows = [
@@ -94,34 +109,62 @@ def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, lis
         }
         for run, kind in zip(runs, kinds, strict=True)
     ]
-    return table(rows)
+    sets = data_sets(runs)
+    tables = [table([row for row, its in zip(rows, sets, strict=True) if its == data]) for data in dict.fromkeys(sets)]
+    return {name: [row for one in tables for row in one[name]] for name in ("methods", "paired")}
 
 
 def conclusion(
     runs: Sequence[RunFolder], called: Sequence[str], pairs: Sequence[Paired], folds: dict[str, list[Row]] | None = None
 ) -> str:
-    """The first sentence of a page of several runs: of their kinds where those were repeated, else of the runs."""
-    means = [(row["last"]["mean"], row["method"], row["n"]) for row in (folds or {}).get("methods", [])]
-    means = [one for one in means if one[0] is not None]
+    """The first sentences of a page of several runs, of each data set by itself: errors on others say nothing."""
+    kinds, sets = labels(runs), data_sets(runs)
+    if len(set(sets)) == 1:
+        return _conclude(runs, called, kinds, pairs, folds)
+    told = ["The runs are on different data, whose errors are not compared."]
+    for data in dict.fromkeys(sets):
+        these = [place for place, its in enumerate(sets) if its == data]
+        mine, its_names = [runs[place] for place in these], [called[place] for place in these]
+        if len(mine) == 1:
+            told.append(f"{data} has one run, {its_names[0]}: {_percent(mine[0].error)}.")
+        else:
+            told.append(f"On {data}: {_conclude(mine, its_names, [kinds[place] for place in these], pairs, folds)}")
+    return " ".join(told)
+
+
+def _conclude(
+    runs: Sequence[RunFolder], called: Sequence[str], kinds: Sequence[str], pairs: Sequence[Paired],
+    folds: dict[str, list[Row]] | None,
+) -> str:  # fmt: skip
+    """Of runs on the same data: of their kinds where those were repeated, else of the runs."""
+    rows = [row for row in (folds or {}).get("methods", []) if row["method"] in kinds]
+    means = [(row["last"]["mean"], row["method"], row["n"]) for row in rows if row["last"]["mean"] is not None]
     if len(means) > 1:
         (error, best, n), *others = sorted(means)
         behind = " and ".join(f"{mean:.2f} for {kind} ({count})" for mean, kind, count in others)
-        return f"{best} has the lowest mean error, {error:.2f}\N{NO-BREAK SPACE}% over {n} runs, against {behind}."
+        return f"{best} has the lowest mean error, {_percent(error)} over {n} runs, against {behind}."
     known = [(run.error, name) for run, name in zip(runs, called, strict=True) if run.error is not None]
     if not known:
         return "No run has a measured error."
     error, best = min(known)
-    told = f"{best} has the lowest error, {error:.2f}\N{NO-BREAK SPACE}%."
+    told = f"{best} has the lowest error, {_percent(error)}."
     against = [pair for pair in pairs if best in (pair.first, pair.other)]
+    alike = len({pair.n for pair in against}) == 1
     told_of = []
     for pair in against:
         lower = pair.difference if pair.first == best else -pair.difference
         other = pair.other if pair.first == best else pair.first
         word = "lower" if lower >= 0 else "higher"
-        told_of.append(f"{abs(lower):.2f} ± {pair.standard_error:.2f} points {word} than {other}")
+        on = "" if alike else f" ({pair.n:,} images)"
+        told_of.append(f"{abs(lower):.2f} ± {pair.standard_error:.2f} points {word} than {other}{on}")
     if told_of:
-        told += f" On the same {against[0].n:,} test images it is {', and '.join(told_of)}."
+        many = f"{against[0].n:,} " if alike else ""
+        told += f" On the same {many}test images it is {', and '.join(told_of)}."
     return told
+
+
+def _percent(error: float | None) -> str:
+    return "not measured" if error is None else f"{error:.2f}\N{NO-BREAK SPACE}%"
 
 
 def _flat(run: RunFolder) -> dict[tuple[str, str], Any]:

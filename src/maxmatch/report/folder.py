@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run as its files tell it. `result` is empty where result.json is not there."""
+    """A run as its files tell it. `result` is empty where result.json is not there, or `damaged`."""
 
     path: Path
     recipe: Recipe
@@ -28,6 +29,7 @@ class RunFolder:
     metrics: Sequence[dict[str, Any]]
     labelled: int | None  # how many images had a label
     unlabelled: int | None  # how many of the pool had none
+    damaged: bool = False  # whether there is a result.json that can't be read
 
     @property
     def method(self) -> str:
@@ -37,6 +39,26 @@ class RunFolder:
     def data(self) -> str:
         """The data set, or the folder of pictures, as `name@labels`."""
         return f"{title(self.recipe.data)}@{self.recipe.data.labels}"
+
+    @property
+    def data_name(self) -> str:
+        """The same without the number of labels."""
+        return title(self.recipe.data)
+
+    @property
+    def data_path(self) -> str:
+        """Where a folder of pictures lies; the name of any other data."""
+        folder = self.recipe.data.name == "folder" and self.recipe.data.path
+        return str(Path(folder).resolve()) if folder else self.data_name
+
+    @property
+    def diverged_at(self) -> int | None:
+        """The first step of metrics.jsonl at which a loss was no finite number."""
+        for line in self.metrics:
+            values = [value for name, value in line.items() if "loss" in name and isinstance(value, float)]
+            if not all(map(math.isfinite, values)):
+                return int(line["step"])
+        return None
 
     @property
     def steps(self) -> int:
@@ -113,9 +135,20 @@ def read_run(path: Path) -> RunFolder:
     if isinstance(split.get("labelled"), list) and isinstance(split.get("unlabelled"), list):
         counts = len(split["labelled"]), len(set(split["unlabelled"]) - set(split["labelled"]))
     result = _read(path / "result.json")
-    if not isinstance(result.get("error"), dict):
-        result = {}
-    return RunFolder(path, recipe, result, read_metrics(path / "metrics.jsonl"), *counts)
+    damaged = (path / "result.json").exists() and not _is_result(result)
+    return RunFolder(path, recipe, {} if damaged else result, read_metrics(path / "metrics.jsonl"), *counts, damaged)
+
+
+def _is_result(values: dict[str, Any]) -> bool:
+    """Whether what the page reads of a result.json is of the kind that a run writes."""
+    error = values.get("error")
+    if not isinstance(error, dict) or "last" not in error:
+        return False
+    numbers = [*(error.get(name) for name in ("last", "median20", "best")), values.get("steps")]
+    if not all(value is None or (isinstance(value, int | float) and math.isfinite(value)) for value in numbers):
+        return False
+    tables = all(isinstance(values.get(name, {}), dict) for name in ("robust", "versions"))
+    return tables and values.get("steps", 0) is not None and isinstance(values.get("recipe_sha256", ""), str)
 
 
 def _read(path: Path) -> dict[str, Any]:

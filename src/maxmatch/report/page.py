@@ -22,7 +22,7 @@ from maxmatch.report import compare
 from maxmatch.report.folder import RunFolder, read_run
 from maxmatch.report.measure import Measured, measure
 from maxmatch.report.sections import curves, run_part
-from maxmatch.report.words import duration, figures, percent, title
+from maxmatch.report.words import damage, duration, figures, percent, title
 
 SECONDS = 10.0  # for measuring, all runs together
 DETAILED = 4  # up to so many runs the page tells everything of each
@@ -102,7 +102,11 @@ def _several(runs: Sequence[RunFolder], found: Sequence[Measured], called: Seque
     kinds = compare.labels(runs)
     pairs, refused = compare.paired([(name, one.test) for name, one in zip(called, found, strict=True)])
     folds = compare.over_folds(runs, kinds)
-    best = min((run.error for run in runs if run.error is not None), default=None)
+    sets = compare.data_sets(runs)
+    least: dict[str, float] = {}  # the lowest error on each data set
+    for run, data in zip(runs, sets, strict=True):
+        if run.error is not None:
+            least[data] = min(run.error, least.get(data, run.error))
     rows = [
         {
             "name": name,
@@ -110,19 +114,20 @@ def _several(runs: Sequence[RunFolder], found: Sequence[Measured], called: Seque
             "data": run.data,
             "seed": run.recipe.train.seed,
             "error": percent(run.error),
-            "best": run.error is not None and run.error == best,
+            "best": run.error is not None and run.error == least[data],
             "robust": percent(run.figure("robust_error")),
             "ece": f"{one.test.reliability.ece:.1f}" if one.test else "not measured",
             "cost": duration(run.figure("seconds")),
             "steps": f"{run.steps:,}" if run.finished else f"{run.steps:,} of {run.recipe.train.steps:,}, unfinished",
         }
-        for run, one, name, kind in zip(runs, found, called, kinds, strict=True)
+        for run, one, name, kind, data in zip(runs, found, called, kinds, sets, strict=True)
     ]
     return {
         "rows": rows,
         "conclusion": compare.conclusion(runs, called, pairs, folds),
         "pairs": pairs,
         "refused": refused,
+        "damaged": [line for run in runs for line in damage(run)],
         "folds": folds,
         "curves": curves(list(zip(called, runs, strict=True))[:DRAWN]),
         "drawn": min(DRAWN, len(runs)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from maxmatch.report.measure import Answers, Measured
 from maxmatch.report.pool import Pool, Shown, fooled_by, show
 from maxmatch.report.repeat import command
 from maxmatch.report.thumbnails import thumbnail
-from maxmatch.report.words import advice, answer, facts, percent, title
+from maxmatch.report.words import advice, answer, damage, facts, percent, title
 
 CLASSES = 24  # bars of the chart of classes
 INCONSISTENT, CONSISTENT, NEXT = 6, 3, 12
@@ -33,7 +34,7 @@ def run_part(run: RunFolder, found: Measured, name: str) -> Made:
         "facts": facts(run, found),
         "advice": advice(run, found),
         "curves": curves([(title(run), run)]),
-        "missing": found.missing,
+        "missing": [*damage(run), *found.missing],
         "test": test_part(found) if found.test is not None else None,
         "pool": pool_part(run, found) if found.pool is not None else None,
         "map": map_part(found),
@@ -139,8 +140,12 @@ def map_part(found: Measured) -> Made | None:
 
 
 def _curve(name: str, y: str, lines: Sequence[Series], top: float | None = None) -> Made:
-    ends = [f"{line.name} ends at {line.points[-1][1]:.4g}" for line in lines if line.points]
+    ends = [f"{line.name} {_end(line.points[-1][1])}" for line in lines if line.points]
     return {"name": name, "svg": line_chart(name, "; ".join(ends), "step", y, lines, top=top)}
+
+
+def _end(value: float) -> str:
+    return f"ends at {value:.4g}" if math.isfinite(value) else "ends without a number: it diverged"
 
 
 def _class_rows(test: Answers, classes: Sequence[str]) -> list[tuple[str, float, str]]:

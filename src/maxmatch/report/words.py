@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from typing import Any, NamedTuple
 
@@ -49,9 +50,10 @@ def answer(run: RunFolder) -> str:
     if run.unlabelled and not isinstance(run.recipe.method, Supervised):
         start += f" and {run.unlabelled:,} unlabelled ones"
     so_far = "" if run.finished else f" after {run.steps:,} of {run.recipe.train.steps:,} steps"
+    lost = f" It diverged: at step {at:,} a loss was not finite." if (at := run.diverged_at) is not None else ""
     if run.error is None:
-        return f"{start}, the error is {NOT_MEASURED}{so_far}: {_why_not(run)}"
-    return f"{start}, {percent(run.error)} of the test images are misclassified{so_far}."
+        return f"{start}, the error is {NOT_MEASURED}{so_far}: {_why_not(run)}{lost}"
+    return f"{start}, {percent(run.error)} of the test images are misclassified{so_far}.{lost}"
 
 
 def facts(run: RunFolder, found: Measured) -> list[Fact]:
@@ -79,11 +81,12 @@ def facts(run: RunFolder, found: Measured) -> list[Fact]:
 
 def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
     """What to try next, the most pressing first."""
+    diverged = _diverged(run)
     if not run.finished:
         again = f"maxmatch train --resume --out {shlex.quote(str(run.path))}"
         left = f"{run.steps:,} of {run.recipe.train.steps:,} steps are done"
-        return [Advice(f"The run is not finished: {left}. Go on with it.", again)]
-    made = [*_measurable(run, found), *_unused_pool(run), *_pseudo_labels(run), *_robust(run), *_longer(run)]
+        return [*diverged, Advice(f"The run is not finished: {left}. Go on with it.", again)]
+    made = [*diverged, *_measurable(run, found), *_unused_pool(run), *_pseudo_labels(run), *_robust(run), *_longer(run)]
     made += [*_worst_class(found), *_honesty(found)]
     made = made[: most - 1]
     if found.pool is not None and not run.own_data:
@@ -97,7 +100,7 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    return NOT_MEASURED if value is None else f"{value:.{digits}f}\N{NO-BREAK SPACE}%"
+    return NOT_MEASURED if value is None or not math.isfinite(value) else f"{value:.{digits}f}\N{NO-BREAK SPACE}%"
 
 
 def duration(seconds: float | None) -> str:
@@ -111,6 +114,14 @@ def duration(seconds: float | None) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def damage(run: RunFolder) -> list[str]:
+    """What of the folder could not be read."""
+    if not run.damaged:
+        return []
+    told = "is damaged and was not read: what is shown comes from metrics.jsonl."
+    return [f"{run.path / 'result.json'} {told} Remove it and go on with the run, which writes it anew."]
 
 
 def _error_fact(run: RunFolder, found: Measured) -> Fact:
@@ -129,6 +140,14 @@ def _why_not(run: RunFolder) -> str:
     if not run.result and not run.curve("error", "evaluate"):
         return "no evaluation has been made yet."
     return "there is no test set."
+
+
+def _diverged(run: RunFolder) -> list[Advice]:
+    if (step := run.diverged_at) is None:
+        return []
+    lower = float(f"{run.recipe.train.lr / 3:.1g}")
+    why = f"At step {step:,} a loss was no longer a finite number: the run diverged. Try a lower learning rate."
+    return [Advice(why, command(run, {"train": {"lr": lower}}, f"lr-{lower:g}"))]
 
 
 def _measurable(run: RunFolder, found: Measured) -> list[Advice]:
@@ -236,10 +255,12 @@ def _honesty(found: Measured) -> list[Advice]:
 
 
 def figures(run: RunFolder, found: Measured) -> dict[str, Any]:
-    """The figures of a run for programs, as the page shows them."""
+    """The figures of a run for programs, as the page shows them; what is not finite is None, as JSON has no NaN."""
     names = ("robust_error", "seconds", "mask_rate", "pseudo_label_accuracy", "unlabeled_loss", "unlabeled_loss_min")
     made: dict[str, Any] = {"run": run.path.name, "finished": run.finished, "steps": run.steps, "error": run.error}
     made |= {name: run.figure(name) for name in names}
     made["ece"] = found.test.reliability.ece if found.test else None
+    made = {name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in made.items()}  # fmt: skip
     made["confusion"] = found.test.confusion.tolist() if found.test else None
     return made

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from maxmatch.errors import UsageError
+from maxmatch.theory.checks import check_amounts, check_c0, check_counts, check_delta, check_epsilon, check_form
 
 Form = Literal["printed", "corrected"]
 LABELLED_CONSTANT = 1 / math.log(2)  # C_2
@@ -60,6 +60,7 @@ def proposition_1(form: Form, *, consistency_risk: float, labelled_risk: float, 
     outputs* (`risks.score_cross_entropy`); corrected, -log f_y of those outputs (`risks.log_loss`), so that one f has
     one cross-entropy. The consistency term is >= 1 in both, for every classifier: `proposition_1_sharp` mends that.
     """
+    check_form(form)
     constant = consistency_constant(classes=classes, epsilon=epsilon)
     terms = {"consistency": constant * consistency_risk, "labelled": LABELLED_CONSTANT * labelled_risk}
     return Bound("Proposition 1", form, terms)
@@ -77,12 +78,14 @@ def proposition_1_sharp(*, consistency_risk: float, labelled_risk: float) -> Bou
 
 def labelled_range(*, classes: int, epsilon: float) -> float:
     """Largest minus smallest value of the labelled loss log sum exp(s_i - s_y) of outputs in [eps, 1 - eps]."""
+    check_epsilon(classes, epsilon)
     spread = 1 - 2 * epsilon
     return math.log1p((classes - 1) * math.exp(spread)) - math.log1p((classes - 1) * math.exp(-spread))
 
 
 def unlabelled_range(*, classes: int, epsilon: float, distributions: bool = True) -> float:
     """The soft cross-entropy at most: log(1 / eps) where outputs sum to 1, n_c (1 - eps) log(1 / eps) otherwise."""
+    check_epsilon(classes, epsilon)
     weight = 1.0 if distributions else classes * (1 - epsilon)
     return weight * -math.log(epsilon)
 
@@ -90,6 +93,7 @@ def unlabelled_range(*, classes: int, epsilon: float, distributions: bool = True
 def deviation(*, samples: int, delta: float) -> float:
     """3 sqrt(log(4 / delta) / (2 n)): how far a mean of losses in [0, 1] strays, with the complexity estimated too."""
     check_delta(delta)
+    check_counts(samples=samples)
     return 3 * math.sqrt(math.log(4 / delta) / (2 * samples))
 
 
@@ -112,6 +116,8 @@ def theorem_1(
     Corrected, the deviations are multiplied by the range of their loss; as printed they hold for losses in [0, 1],
     which these are not. Which bound on the complexities is put in is the caller's to say.
     """
+    check_form(form)
+    check_counts(labelled_samples=labelled_samples, unlabelled_samples=unlabelled_samples)
     c_1, c_2 = consistency_constant(classes=classes, epsilon=epsilon), LABELLED_CONSTANT
     range_l, range_u = 1.0, 1.0
     if form == "corrected":
@@ -130,6 +136,8 @@ def theorem_1(
 
 def log_lipschitz(*, input_norm: float, excess_norm: float, radius: float, depth: int) -> float:
     """log of chi (1 + nu + beta / L_N)^{L_N}, by which outputs change at most for each unit of d_N."""
+    check_counts(depth=depth)
+    check_amounts(input_norm=input_norm, excess_norm=excess_norm, radius=radius)
     return _log(input_norm) + depth * math.log1p(excess_norm + radius / depth)
 
 
@@ -139,9 +147,10 @@ def log_network_constant(form: Form, *, input_norm: float, excess_norm: float, r
     Printed: log(3 chi) + beta / (1 + nu), which for nu > 0 can be less than the power that it stands for. Corrected:
     log(3 beta chi (1 + nu + beta / L_N)^{L_N}); the beta is the radius of the ball that is covered.
     """
+    check_form(form)
+    lipschitz = log_lipschitz(input_norm=input_norm, excess_norm=excess_norm, radius=radius, depth=depth)
     if form == "printed":
         return math.log(3) + _log(input_norm) + radius / (1 + excess_norm)
-    lipschitz = log_lipschitz(input_norm=input_norm, excess_norm=excess_norm, radius=radius, depth=depth)
     return math.log(3) + _log(radius) + lipschitz
 
 
@@ -150,12 +159,17 @@ def lemma_1(*, samples: int, classes: int, parameters: int, log_constant: float)
 
     It is printed or corrected as its constant is.
     """
+    check_counts(samples=samples, classes=classes)
+    check_amounts(parameters=parameters)
     points = samples * classes
     return _chained(points, parameters, log_constant + 0.5 * math.log(points))
 
 
 def lemma_2(form: Form, *, samples: int, parameters: int, log_constant: float) -> float:
     """Rad of one output: 4 / sqrt n + 12 / sqrt n sqrt(W_g log(C n)); corrected log(C sqrt n), as in Lemma 1."""
+    check_form(form)
+    check_counts(samples=samples)
+    check_amounts(parameters=parameters)
     power = 1.0 if form == "printed" else 0.5
     return _chained(samples, parameters, log_constant + power * math.log(samples))
 
@@ -171,6 +185,7 @@ def capital_psi(*, complexity: float, labelled_samples: int, classes: int, delta
     log(log n_l) is taken as 0 below n_l = e: it has no value at 1.
     """
     check_delta(delta)
+    check_counts(labelled_samples=labelled_samples, classes=classes)
     growth = (1 + math.log(labelled_samples * classes)) ** 1.5  # log^{3/2}(n_l n_c e)
     twice_log = math.log(max(1.0, math.log(labelled_samples)))
     return {
@@ -203,6 +218,7 @@ def unlabelled_complexity_of_network(
     That is 2 n_c (1 - eps) / eps for contraction, twice Lemma 2 (the image and its view), and K for the largest of K.
     """
     check_epsilon(classes, epsilon)
+    check_counts(views=views)
     single = lemma_2(form, samples=samples, parameters=one_output_parameters, log_constant=log_constant)
     return views * 2 * classes * (1 - epsilon) / epsilon * 2 * single
 
@@ -232,6 +248,9 @@ def theorem_2(
 
     Corrected: 2 Rad is 32 K n_c where 16 K n_c is printed, the constants of the lemmas, and the range of the loss.
     """
+    check_form(form)
+    check_c0(universal_constant)
+    check_counts(labelled_samples=labelled_samples, unlabelled_samples=unlabelled_samples)
     c_1, c_2 = consistency_constant(classes=classes, epsilon=epsilon), LABELLED_CONSTANT
 
     def log_constant(norm: float) -> float:
@@ -256,18 +275,6 @@ def theorem_2(
         **{f"labelled {name}": weight * value for name, value in parts.items()},
     }
     return Bound("Theorem 2", form, terms)
-
-
-def check_epsilon(classes: int, epsilon: float) -> None:
-    """Outputs in [eps, 1 - eps] that sum to 1 need 0 < eps <= 1 / n_c; the paper also wants eps < 1/2."""
-    if not (0 < epsilon < 0.5 and epsilon * classes <= 1 + 1e-12):
-        top = min(1 / classes, 0.5)
-        raise UsageError(f"epsilon = {epsilon:g}: with {classes} classes type a number above 0 and below {top:g}")
-
-
-def check_delta(delta: float) -> None:
-    if not 0 < delta < 1:
-        raise UsageError(f"delta = {delta:g}: it is the probability that the bound fails; type a number such as 0.05")
 
 
 def _chained(points: int, parameters: int, log_inside: float) -> float:

@@ -15,6 +15,7 @@ from maxmatch.files import write_safely
 from maxmatch.methods.base import Consistency
 from maxmatch.theory import bounds
 from maxmatch.theory.bounds import Bound, Form
+from maxmatch.theory.checks import check_c0, check_delta, check_epsilon
 from maxmatch.theory.measure import Measured, measure, passes
 from maxmatch.theory.norms import Capacity, capacity_of_run, count_layers
 from maxmatch.theory.rademacher import dudley_of_network
@@ -74,8 +75,9 @@ def run_bound(
     """Measure, print the page to standard output, and keep the numbers in `out`."""
     from maxmatch.theory.table import page
 
-    bounds.check_delta(delta)
-    if out is not None and not out.parent.is_dir():  # said now, not after a minute of work
+    if out is not None and out.is_dir():  # said now, not after a minute of work
+        raise UsageError(f"--json {out} is a folder: give the file a name, for example {out / 'bound.json'}")
+    if out is not None and not out.parent.is_dir():
         raise UsageError(f"--json {out}: there is no folder {out.parent}; make it, or give another file")
     found = find_bounds(folder, device, k, epsilon, delta, c0, most)
     if out is not None:
@@ -94,13 +96,16 @@ def find_bounds(
     data: Images | None = None,
 ) -> Found:
     """Every bound of a run, in both forms; `data` stands in for a data set by name."""
+    check_delta(delta)
+    if c0 is not None:
+        check_c0(c0)
     finished = open_run(folder, device, data, call="maxmatch.theory.command.find_bounds(folder, data=...)")
     if not len(finished.split.labelled) or not len(finished.split.unlabelled):
         raise UserError(f"{folder}: the bounds are about labelled and unlabelled images, and it has none of one kind")
     classes, method = len(finished.classifier.classes), finished.recipe.method
     views = k or (_most_views(method) if isinstance(method, Consistency) else finished.recipe.evaluate.robust_views)
     epsilon = 1 / (10 * classes) if epsilon is None else epsilon
-    bounds.check_epsilon(classes, epsilon)
+    check_epsilon(classes, epsilon)
     with Told("norms of layers", count_layers(folder)) as told:
         capacity = capacity_of_run(folder, told.advance)
     with Told("images and views", passes(finished, views, most)) as told:
@@ -185,6 +190,7 @@ def as_plain(found: Found) -> dict[str, Any]:
     if test is not None:
         forms = {
             "sharp": [_plain(b) for b in test.sharp],
+            "sharp_hard": [_plain(b) for b in test.sharp_hard],
             "corrected": _plain(test.corrected),
             "printed": _plain(test.printed),
         }

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot, softplus
 
 from maxmatch.errors import UserError
+from maxmatch.theory.checks import check_amounts, check_counts, check_positive
 from maxmatch.theory.moreau import Problem, envelope, envelope_gradient
 
 SecondTerm = Literal["printed", "range_free"]
@@ -23,6 +24,9 @@ SecondTerm = Literal["printed", "range_free"]
 
 def best_step_size(gap: float, lipschitz: float, gradient_lipschitz: float, steps: int) -> float:
     """eta* = sqrt(gap / (kappa L^2 T)) with gap = phi_{1/2 kappa}(theta_0) - min phi (line 1585)."""
+    check_amounts(gap=gap)
+    check_positive(lipschitz=lipschitz, gradient_lipschitz=gradient_lipschitz)
+    check_counts(steps=steps)
     return math.sqrt(gap / (gradient_lipschitz * lipschitz**2 * steps))
 
 
@@ -61,9 +65,13 @@ def theorem_3(
     """
     if steps < 1 or not 0 < delta < 1:
         raise UserError(f"steps = {steps}, delta = {delta:g}: Theorem 3 needs at least one step and 0 < delta < 1")
+    if second_term not in ("printed", "range_free"):
+        raise UserError(f"second_term = {second_term!r}: give printed or range_free")
+    check_amounts(gap=gap, lipschitz=lipschitz, gradient_lipschitz=gradient_lipschitz, value_range=value_range)
     if step_size is None:
         descent = 4 * lipschitz * math.sqrt(gradient_lipschitz * gap / steps)
     else:
+        check_positive(step_size=step_size)
         descent = 2 * gap / (step_size * steps) + 2 * gradient_lipschitz * step_size * lipschitz**2
     luck = 2 * math.log(1 / delta) / (steps + 1)
     if second_term == "range_free":

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from maxmatch.theory.bounds import Bound, check_epsilon, proposition_1, proposition_1_sharp
+from maxmatch.theory.bounds import Bound, proposition_1, proposition_1_sharp
+from maxmatch.theory.checks import check_epsilon, check_form
 
 Form = Literal["printed", "corrected", "sharp", "sharp, hard"]
 
@@ -91,6 +92,7 @@ def proposition_1_on(form: Form, clean: Tensor, views: Tensor, labels: Tensor, e
         consistency = risks.consistency if form == "sharp" else consistency_risk(hard, views)
         found = proposition_1_sharp(consistency_risk=consistency, labelled_risk=risks.labelled_log)
         return replace(found, form=form)
+    check_form(form)
     risks = measure_risks(bounded(clean, epsilon), bounded(views, epsilon), labels)
     labelled = risks.labelled_score if form == "printed" else risks.labelled_log
     return proposition_1(

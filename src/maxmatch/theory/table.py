@@ -43,7 +43,8 @@ def _head(found: Found) -> list[str]:
         f"delta = {found.delta:g}",
     ]
     if m.looked_at < m.unlabelled:
-        lines.append(f"R_U, chi and chi_tau are those of {m.looked_at:,} unlabelled images; --images 0 looks at all")
+        lines.append(f"R_U, chi and chi_tau are those of {m.looked_at:,} unlabelled images; --images 0 looks at all:")
+        lines.append("until then Theorems 1 and 2 below are estimates, since a largest norm of a part may be too small")
     return lines
 
 
