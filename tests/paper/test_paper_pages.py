@@ -125,7 +125,7 @@ def test_a_published_number_beside_ours_shows_steps_and_n(hand_made):
     ]  # fmt: skip
     assert table_row(page, "steps of each run")[1:] == ["4,000", "1,048,576"]
     assert table_row(page, "n, folds")[1:] == ["1", "5"]
-    assert "1.1 % of the paper's 1,048,576" in page
+    assert "0.38 % of the paper's 1,048,576" in page
     assert "SMOKE" not in page + made[".svg"]
     assert "4,000 steps" in made[".svg"]
     assert "n = 1 fold" in made[".svg"]

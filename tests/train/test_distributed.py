@@ -49,6 +49,8 @@ CASES = {
     "uda": ("uda", {"method": {"annealing": "exp", "threshold": 0.2}, "train": {"steps": 6}}),
     "ict": ("ict", {"method": {"ramp": 0.0}, "train": {"steps": 4}}),
     "vat": ("vat", {"train": {"steps": 4}}),
+    "eman": ("maxmatch", {"method": {"k": 2, "teacher": "eman", "threshold": 0.3}, "train": {"steps": 8}}),
+    "moco": ("moco", {"method": {"queue": 40, "dimension": 8}, "train": {"steps": 8}}),
 }
 ON_FOUR = ("joint", "remixmatch")
 

@@ -20,7 +20,7 @@ import maxmatch
 from maxmatch.data.datasets import from_arrays
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.train.checkpoint import checkpoints
-from maxmatch.train.fit import FILES, begin, fit, torch_settings
+from maxmatch.train.fit import FILES, begin, finished_result, fit, torch_settings
 from maxmatch.train.judge import judge
 from maxmatch.train.log import read_metrics
 from maxmatch.train.recipe import resolve
@@ -544,3 +544,12 @@ def test_many_compiled_runs_have_room(tiny):
     with torch_settings(resolve(tiny(train={"step": "compiled"}), device="cpu", threads=1)):
         assert torch._dynamo.config.recompile_limit > 100
     assert torch._dynamo.config.recompile_limit == usual
+
+
+@pytest.mark.parametrize("text", ["[]", '{"steps": "x"}', '{"error": {}}', "{"])
+def test_a_damaged_result_is_as_good_as_none(tiny, tmp_path, text):
+    recipe = tiny()
+    (tmp_path / "result.json").write_text(text)
+    assert finished_result(tmp_path, recipe) is None
+    (tmp_path / "result.json").write_text(json.dumps({"steps": recipe.train.steps}))
+    assert finished_result(tmp_path, recipe) is not None
