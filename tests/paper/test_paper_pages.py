@@ -256,3 +256,9 @@ def test_pairs_of_the_drawing_by_brute_force():
 def test_smoke_sets_no_threshold_where_there_is_none():
     assert "method" not in settings("smoke", 10, "supervised")
     assert settings("smoke", 10, "maxmatch")["method"] == {"threshold": 0.2}
+
+
+def test_the_page_of_targets_says_what_list_says():
+    page = (Path(__file__).parents[2] / "docs" / "paper" / "README.md").read_text()
+    for target in TARGETS.values():
+        assert f"| `{target.name}` | {target.where} | {target.title}: {target.setting}. |" in page
