@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from maxmatch.cli import run
 from maxmatch.data.split import share_split
 from maxmatch.paper import command, found
 from maxmatch.paper.imagenet import curves_of, judge
 from maxmatch.paper.published import IMAGENET, IMAGENET_STEPS, LEARNING_RATES
-from maxmatch.paper.targets import TARGETS, find
+from maxmatch.paper.targets import find
 from maxmatch.paper.wanted import plan
 from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.recipe import resolve
@@ -59,7 +61,11 @@ def cells(page: str, *words: str) -> list[str]:
 
 def test_full_is_the_recipe_of_the_paper_and_both_tables_share_their_runs():
     by_name = {name: plan(find(name), "full", Path("paper")).runs for name in NAMES}
-    fix, best = by_name["table-imagenet"]
+    fix, best, *pretrained = by_name["table-imagenet"]
+    (moco,) = plan(find("table-imagenet"), "full", Path("paper")).before
+    assert moco.recipe == compose("imagenet", "moco", given={"train": {"seed": 1}})
+    assert [run.recipe.train.init for run in pretrained] == [str(moco.folder)] * 5
+    assert [getattr(run.recipe.method, "teacher", "-") for run in pretrained] == ["-", "own", "own", "eman", "eman"]
     assert best.recipe == compose("imagenet", "maxmatch", given={"train": {"seed": 1, "fold": 1}})
     assert fix.recipe == compose("imagenet", "fixmatch", given={"train": {"seed": 1, "fold": 1}})
     assert [run.recipe.train.lr for run in by_name["table-imagenet-lr"]] == [0.01, 0.01, 0.02, 0.02, 0.03, 0.03]
@@ -74,23 +80,26 @@ def test_full_is_the_recipe_of_the_paper_and_both_tables_share_their_runs():
     assert settled.train.steps == IMAGENET_STEPS == plan(find("table-imagenet"), "full", Path("paper")).steps
 
 
-def test_a_page_has_both_errors_the_published_ones_and_the_rows_that_wait(made):
-    values = {"FixMatch": (30.0, 11.0), "MaxMatch": (29.0, 12.0)}
+def test_a_page_has_both_errors_and_the_published_ones(made):
+    values = {f"{name}{start}": (30.0, 11.0) for name in ("FixMatch", "FixMatch+EMAN") for start in ("", ", MoCo v2")}
+    values |= {"MaxMatch": (29.0, 12.0), "MaxMatch, MoCo v2": (28.0, 10.0), "MaxMatch+EMAN, MoCo v2": (31.0, 10.0)}
+    values |= {"Finetune, MoCo v2": (30.5, 14.0)}
     _, page = made("table-imagenet", values.__getitem__)
     steps = f"{IMAGENET_STEPS:,}"
     assert cells(page, "MaxMatch")[1:] == [
         "29.00", "12.00", "1", steps, "select", "27.83", "10.46", steps, "MaxMatch (Jiang et al.), Table 1",
     ]  # fmt: skip
-    waiting = {name: row for name, *row in ((f"{m}, {p}", a, b) for m, p, a, b in IMAGENET if p != "none")}
-    assert len(waiting) == 5
-    for name, (top1, top5) in waiting.items():
+    pretrained = {name: row for name, *row in ((f"{m}, {p}", a, b) for m, p, a, b in IMAGENET if p != "none")}
+    assert len(pretrained) == 5
+    for name, (top1, top5) in pretrained.items():
         row = cells(page, name)
-        assert row[1].startswith("waits for MoCo v2")
-        assert ("EMAN" in row[1]) == ("EMAN" in name)
-        assert row[2:4] == [f"{top1:.2f}", f"{top5:.2f}"]
+        assert row[1:3] == [f"{error:.2f}" for error in values[name]]
+        assert row[6:8] == [f"{top1:.2f}", f"{top5:.2f}"]
     assert cells(page, "MaxMatch is below FixMatch from scratch, top-1")[1] == "**held**"
     assert cells(page, "MaxMatch is below FixMatch from scratch, top-5")[1] == "**not held**"
-    assert cells(page, "MaxMatch is below FixMatch with EMAN from MoCo v2, top-1")[1] == "**not tested**"
+    assert cells(page, "MaxMatch is below FixMatch from MoCo v2, top-1")[1] == "**held**"
+    assert cells(page, "MaxMatch is below FixMatch with EMAN from MoCo v2, top-1")[1] == "**not held**"
+    assert cells(page, "All semi-supervised methods are below Finetune")[1] == "**not held**"
     assert cells(page, "images a step")[1:] == ["64 + 320", "64 + 320"]
     assert cells(page, "n, folds")[1:] == ["1", "1"]
 
@@ -137,10 +146,18 @@ def test_in_most_of_the_training_is_more_than_half(made):
     assert judge(without)[2].verdict.answer == "not tested"
 
 
-def test_what_waits_is_said_and_not_run(capsys):
-    assert run(["paper", "list", "table-imagenet"]) == 0
-    assert "Finetune, MoCo v2 waits for MoCo v2" in " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert len(TARGETS["table-imagenet"].runnable) == 2
+def test_a_pretraining_is_run_once_and_first_and_its_weights_are_taken(tmp_path):
+    assert run(["paper", "run", "table-imagenet", "--steps", "4", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    recipes = [json.loads(path.read_text()) for path in tmp_path.rglob("recipe.json")]
+    assert len(recipes) == 8
+    (moco,) = tmp_path.glob("runs/smoke/digits/moco*/fold-1")
+    started = [path.parent for path in tmp_path.rglob("recipe.json") if json.loads(path.read_text())["train"]["init"]]
+    assert len(started) == 5
+    encoder = load_file(moco / "model.safetensors")
+    for folder in started:
+        assert torch.equal(load_file(folder / "initial.safetensors")["stem.weight"], encoder["stem.weight"])
+    page = (tmp_path / "table-imagenet-smoke.md").read_text()
+    assert "MoCo v2" not in [row[0] for row in (line.split(" | ") for line in page.splitlines())]
 
 
 def test_a_tiny_imagenet_runs_at_smoke_as_a_user_types_it(tmp_path, monkeypatch, capsys):

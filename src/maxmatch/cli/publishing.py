@@ -95,9 +95,7 @@ def _list(targets: list[Target]) -> None:
 
     table = Table("name", "in the paper", "what it shows, and its setting", show_lines=True)
     for target in targets:
-        waiting = [f"{arm.label} {arm.waiting}" for arm in target.arms if arm.waiting]
-        state = f"\n{'; '.join(waiting)}" if waiting else ""
-        table.add_row(target.name, target.where, f"{target.title}\n{target.setting}{state}")
+        table.add_row(target.name, target.where, f"{target.title}\n{target.setting}")
     console = Console()
     console.print(table)
     console.print("maxmatch paper run NAME --budget smoke|short|full makes one again", markup=False, highlight=False)

@@ -50,9 +50,7 @@ def run_target(wanted: Wanted, jobs: int = 1, only_page: bool = False) -> list[P
 def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
     """Run what is left; returns why those failed that did."""
     runs = wanted.runs
-    for arm in wanted.target.arms:
-        if arm.waiting:
-            _say(f"{wanted.target.name}: {arm.label} is not run, it {arm.waiting}")
+    before = [run for run in wanted.before if find_result(run) is None]
     left = [run for run in runs if find_result(run) is None]
     if not left:
         _say(f"{wanted.target.name}: all {len(runs)} runs are finished already")
@@ -71,6 +69,8 @@ def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
             _note_commit(wanted.out, run.folder, by)
 
     with alone_in(wanted.out):
+        if before:
+            train_left(before, wanted.before, note, wanted.command, jobs)
         train_left(left, runs, note, wanted.command, jobs)
     return failed
 

@@ -9,8 +9,7 @@ from maxmatch.benchmark.figures import Row
 from maxmatch.paper.claims import Judged
 from maxmatch.paper.found import Found, summary
 from maxmatch.paper.orderings import Curves, Verdict, above_throughout, all_of, below
-from maxmatch.paper.published import IMAGENET_ERRORS
-from maxmatch.paper.targets import LEARNING_RATE, PRETRAINED, SCRATCH, Target
+from maxmatch.paper.targets import LEARNING_RATE, PRETRAINED, SCRATCH
 from maxmatch.train.log import read_metrics
 
 Table = tuple[list[str], list[list[str]]]
@@ -38,16 +37,6 @@ def table_of(found: Found) -> Table:
             top5 = _percent(row["published_top5"])
             cells[-1] += [f"{row['published']:.2f}", top5, f"{row['published_steps']:,}", row["published_source"]]
     return heads, cells
-
-
-def waiting_table(target: Target) -> Table:
-    """The methods that are not run yet, why, and what was published."""
-    cells = []
-    for arm in target.arms:
-        if arm.waiting:
-            top1, top5 = IMAGENET_ERRORS[arm.published]
-            cells.append([arm.label, arm.waiting, f"{top1.mean:.2f}", f"{top5.mean:.2f}", top1.source])
-    return ["method", "state", "published top-1 %", "published top-5 %", "source"], cells
 
 
 def curves_of(found: Found) -> tuple[list[int], Curves]:

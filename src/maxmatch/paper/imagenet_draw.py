@@ -26,8 +26,9 @@ def _bars(found: Found, title: str, footer: str) -> Figure:
         for place, arm in enumerate(arms):
             value = rows.get(arm.label, {}).get(name)
             if value is None:
-                told = "not run: waiting" if arm.waiting else "no finished run"
-                axis.annotate(told, (0, place), (4, 0), textcoords="offset points", va="center", fontsize=8)
+                axis.annotate(
+                    "no finished run", (0, place), (4, 0), textcoords="offset points", va="center", fontsize=8
+                )
             else:
                 axis.barh(place, value, height=0.68, color=colour(_method(arm.label)), alpha=0.85)
                 axis.annotate(f"{value:.2f}", (value, place), (5, 0), textcoords="offset points", va="center",

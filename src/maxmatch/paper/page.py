@@ -106,7 +106,7 @@ def _numbers(found: Found) -> list[str]:
     if kind == "runtime":
         return _runtime_numbers(found)
     if kind == "imagenet":
-        return [_table(*imagenet.table_of(found)), *_waiting(found)]
+        return [_table(*imagenet.table_of(found)), imagenet.NOTE]
     if kind == "curves":
         return [_table(*imagenet.curve_table(found)), f"All evaluations are in {found.wanted.stem.name}.csv."]
     rows = summary(found)
@@ -126,13 +126,6 @@ def _numbers(found: Found) -> list[str]:
             "The paper's text quotes 1.92 ± 0.12 for MaxMatch at 40 labels, which is the CTAugment row of Table 3."
         )
     return parts
-
-
-def _waiting(found: Found) -> list[str]:
-    """The rows of the paper that can't be run yet, with what they wait for."""
-    heads, cells = imagenet.waiting_table(found.wanted.target)
-    told = "Rows of the paper that were not run:"
-    return [imagenet.NOTE, *([told, _table(heads, cells)] if cells else [])]
 
 
 def _cells(row: Row) -> list[str]:
@@ -217,7 +210,7 @@ def _strategies(found: Found) -> str:
         names += [] if row["method"] in names else [row["method"]]
     if not {"joint", "select"} <= set(by_name):
         return ""
-    told = "; ".join(f"{name}: {', '.join(by_name[name])}" for name in ("joint", "select"))
+    told = "; ".join(f"{name}: {', '.join(f'`{method}`' for method in by_name[name])}" for name in ("joint", "select"))
     return f" With BatchNorm the strategy matters too, and it is not the same for all ({told}): what differs is both."
 
 

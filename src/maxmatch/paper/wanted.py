@@ -22,11 +22,12 @@ from maxmatch.train.recipes import compose, overlay
 
 @dataclass(frozen=True)
 class Panel:
-    """One number of labels: the paper's, that of our runs, and the runs themselves, fold by fold."""
+    """One number of labels: the paper's, that of our runs, the runs themselves, fold by fold, and those before them."""
 
     labels: int | str
     shown: int | str
     runs: tuple[Planned, ...]
+    before: tuple[Planned, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,11 @@ class Wanted:
         if self.target.trains:
             words += [self.budget] + ([] if self.same_data or self.budget == "smoke" else [self.data])
         return self.out / "-".join(words)
+
+    @property
+    def before(self) -> list[Planned]:
+        """The pretrainings that some runs start from, each once."""
+        return list({run.folder: run for panel in self.panels for run in panel.before}.values())
 
     @property
     def runs(self) -> list[Planned]:
@@ -84,12 +90,13 @@ def plan(
     panels = []
     for count in (labels or target.labels) if target.trains else ():
         shown = budgets.labels_for(budget, count, chosen) if labels is None else count
-        runs = [
+        made = [
             _planned(arm, fold, budget, chosen, shown, steps, device, out, target.data == "imagenet")
             for fold in numbers
-            for arm in target.runnable
+            for arm in target.arms
         ]
-        panels.append(Panel(count, shown, tuple(runs)))
+        before = tuple(start for start, _ in made if start is not None)
+        panels.append(Panel(count, shown, tuple(run for _, run in made), before))
     asked = {"data": data, "labels": labels and ",".join(map(str, labels)), "steps": steps, "device": device}
     asked |= {"folds": folds and ",".join(map(str, folds)) + ","[: len(folds) == 1]}
     if steps == budgets.default_steps(budget, target.steps):
@@ -114,8 +121,11 @@ def _planned(
     device: str | None,
     out: Path,
     curves: bool,
-) -> Planned:
-    """One run; with `curves` a smoke run is evaluated twice, so that there is a line to draw."""
+) -> tuple[Planned | None, Planned]:
+    """The pretraining that a run starts from, if it does, and the run.
+
+    With `curves` a smoke run is evaluated twice, so that there is a line to draw.
+    """
     protocol = {"protocol": "paper"} if data in ("svhn", "stl10") else {}
     given: dict[str, dict[str, Any]] = overlay(
         budgets.settings(budget, steps, arm.method, data),
@@ -125,8 +135,28 @@ def _planned(
         {"train": {"device": device}} if device else {},
     )
     recipe = compose(data, arm.method, given=given)
-    place = out / "runs" / budget / f"{data}@{labels}" / run_name(recipe) / f"fold-{fold}"
-    return Planned(arm.label, fold, recipe, place)
+    start = _pretraining(recipe, fold, budget, steps, out) if arm.pretrained else None
+    if start is not None:
+        recipe = replace(recipe, train=replace(recipe.train, init=str(start.folder)))
+    return start, Planned(arm.label, fold, recipe, _folder(out, budget, f"{data}@{labels}", recipe, fold))
+
+
+def _pretraining(recipe: Recipe, fold: int, budget: Budget, steps: int, out: Path) -> Planned:
+    """MoCo v2 for the net and the data of a recipe; in `full` as long as its own recipe is."""
+    short = {"steps": steps, "checkpoint_every": max(1, steps // 8), "log_every": max(1, steps // 100)}
+    own = {"data": {"side": recipe.data.side, "canvas": recipe.data.canvas}} if recipe.data.name == "imagenet" else {}
+    given: dict[str, dict[str, Any]] = overlay(
+        {"net": {"name": recipe.net.name}, "train": {"seed": fold, "device": recipe.train.device}},
+        own,
+        {} if budget == "full" else {"train": short},
+        {"train": {"batch": 16}} if budget == "smoke" else {},
+    )
+    made = compose(recipe.data.name, "moco", given=given)
+    return Planned("MoCo v2", fold, made, _folder(out, budget, recipe.data.name, made, fold))
+
+
+def _folder(out: Path, budget: Budget, data: str, recipe: Recipe, fold: int) -> Path:
+    return out / "runs" / budget / data / run_name(recipe) / f"fold-{fold}"
 
 
 def run_name(recipe: Recipe) -> str:
