@@ -85,7 +85,8 @@ def measure(root: Path, out: Path, asked: Any, method: str, strategy: str, resid
     sets = [
         f"method.strategy={strategy}", f"net.name={asked.net}", f"data.side={asked.side}", f"train.batch={asked.batch}",
         f"data.resident={str(resident).lower()}", f"data.workers={asked.workers}",
-        f"train.log_every={asked.steps // 2}", f"train.evaluate_every={asked.steps}", f"train.checkpoint_every={asked.steps}", "evaluate.unlabelled=0",
+        f"train.log_every={asked.steps // 2}", f"train.evaluate_every={asked.steps}",
+        f"train.checkpoint_every={asked.steps}", "evaluate.unlabelled=0",
         "evaluate.robust_views=1", *([f"method.k={asked.k}"] if method == "maxmatch" else []),
     ]  # fmt: skip
     words = [str(root), "--config", "imagenet-authors", "--method", method, "--steps", str(asked.steps)]
