@@ -332,6 +332,8 @@ MISTAKES = [
     (["predict", "nowhere", "."], 2, "no such run folder"),
     (["predict", "nowhere", ".", "--format", "xml"], 2, "choose from csv, jsonl"),
     (["predict", "nowhere", ".", "--out", "x.xlsx"], 2, "type a file that ends in .csv or .jsonl"),
+    (["train", "digits", "--steps", "3", "--epochs", "2"], 2, "--steps 3 and --epochs 2: they say the same thing"),
+    (["train", "digits", "--set", "method.teacher=eman", "--set", "train.ema_decay=0"], 2, "above 0 where method.teacher"),
     (["predict", "nowhere", ".", "--k", "3"], 2, "it is for --unlabeled"),
     (["predict", "nowhere", ".", "--workers", "0"], 2, "'--workers'"),
     (["predict", "--unlabeled", "nowhere"], 2, "holds no run"),

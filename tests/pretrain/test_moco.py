@@ -300,3 +300,28 @@ def test_the_command_its_progress_and_the_training_after_it(tmp_path, capsys):
     )
     assert code == 2
     assert "a projection to 64 numbers, 1 channels; this run has wrn-10-1, a projection to 9 numbers" in err
+
+
+def test_a_restart_by_torchrun_goes_on_with_the_run_even_with_force(tmp_path, monkeypatch, capsys):
+    words = [
+        "pretrain",
+        "digits",
+        "--out",
+        str(tmp_path / "a"),
+        "--steps",
+        "4",
+        "--device",
+        "cpu",
+        "--set",
+        "train.batch=8",
+    ]
+    assert command(words) == 0
+    before = (tmp_path / "a" / "model.safetensors").stat().st_mtime_ns
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    capsys.readouterr()
+    assert command([*words, "--force"]) == 0
+    steps = [json.loads(line)["step"] for line in (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()]
+    assert len(steps) == len(set(steps))  # nothing was trained twice
+    assert json.loads((tmp_path / "a" / "result.json").read_text())["steps"] == 4
+    assert (tmp_path / "a" / "checkpoint").exists()
+    assert (tmp_path / "a" / "initial.safetensors").stat().st_mtime_ns < before

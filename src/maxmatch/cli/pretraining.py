@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from maxmatch.cli.app import app, speaks
+from maxmatch.cli.app import app, restarted, speaks
 from maxmatch.cli.options import Config, Device, Sets, Strict, given
 from maxmatch.cli.training import print_result, process_start
 from maxmatch.errors import UsageError
@@ -55,17 +55,23 @@ def pretrain(
     from maxmatch.train.recipes import compose
     from maxmatch.train.resume import resumed_recipe
 
+    recipe = None
+    if not resume:
+        if data is None and config is None:
+            raise UsageError("no data: type maxmatch pretrain digits, or maxmatch pretrain --resume --out RUN")
+        recipe = compose(method=next(iter(PRETRAINING)), config=config, given=typed)
+        if out is None:
+            out = Path("runs") / f"{title(recipe.data)}-{method_name(recipe.method)}-{recipe.train.seed}"
+        if restarted() and (out / "recipe.json").exists():
+            resume, force = True, False
     if resume and out is not None:
         recipe = resumed_recipe(out, typed, config)
         if recipe.method.needs.labelled:
             raise UsageError(f"{out} is no pretraining: type maxmatch train --resume --out {out}")
         print_result(out, fit(recipe, out, resume=True, log=log or (), started=started))
         return
-    if data is None and config is None:
-        raise UsageError("no data: type maxmatch pretrain digits, or maxmatch pretrain --resume --out RUN")
-    recipe = compose(method=next(iter(PRETRAINING)), config=config, given=typed)
-    if out is None:
-        out = Path("runs") / f"{title(recipe.data)}-{method_name(recipe.method)}-{recipe.train.seed}"
+    assert recipe is not None
+    assert out is not None
     if recipe.data.name == "folder" and speaks():
         print(describe(recipe), file=sys.stderr)
     print_result(out, fit(recipe, out, force=force, log=log or (), started=started))

@@ -83,6 +83,8 @@ def train(
     may stand beside them.
     """
     started = process_start()
+    if steps is not None and epochs is not None:
+        raise UsageError(f"--steps {steps} and --epochs {epochs}: they say the same thing; give one of them")
     typed = given(
         data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, epochs=epochs, seed=seed, fold=fold,
         device=device, init=init, protocol=protocol, labels=str(labels.absolute()) if labels else None, strict=strict,

@@ -47,6 +47,12 @@ def check(recipe: Recipe) -> None:
         ("train.nesterov", t.nesterov, not t.nesterov or t.momentum > 0, "false where train.momentum is 0"),
         ("train.weight_decay", t.weight_decay, t.weight_decay >= 0, "0 or more"),
         ("train.warmup", t.warmup, 0 <= t.warmup <= t.steps, "from 0 to train.steps"),
+        (
+            "train.ema_decay",
+            t.ema_decay,
+            t.ema_decay != 0 or not recipe.method.averages_statistics,
+            "above 0 where method.teacher is eman, 0.999 for example",
+        ),
         ("train.ema_decay", t.ema_decay, t.ema_decay == "auto" or 0 <= t.ema_decay < 1, "in [0, 1), or auto"),
         ("train.seed", t.seed, 0 <= t.seed < 2**63, "0 or more, and below 2^63"),
         ("train.fold", t.fold, t.fold == "auto" or 0 <= t.fold < 2**63, "0 or more, or auto"),
