@@ -30,7 +30,7 @@ class Feed:
     def __init__(
         self, files: Files, places: dict[str, npt.NDArray[np.int64]], draws: Draws, device: torch.device
     ) -> None:
-        """`places` are the positions of each pool's pictures among the files."""
+        """`places` are the positions among the files of the pictures of each pool that is read."""
         self.files, self.places, self.draws, self.device = files, places, draws, device
         self._pool = ThreadPoolExecutor(files.workers)
         self._coming: deque[tuple[int, dict[str, list[Read]]]] = deque()
@@ -39,7 +39,9 @@ class Feed:
         self._block: tuple[int, dict[str, npt.NDArray[np.int64]]] = (-1, {})
         self.slots: dict[str, Tensor] = {}
         self.sizes: dict[str, Tensor] = {}
-        for name, (batch, _) in draws.pools.items():
+        self.images = sum(draws.pools[name][0] for name in places)  # a step
+        for name in places:
+            batch, _ = draws.pools[name]
             shape = (batch, files.channels, files.slot, files.slot)
             self.slots[name] = torch.zeros(shape, dtype=torch.uint8, device=device)
             self.sizes[name] = torch.ones(batch, 2, dtype=torch.int32, device=device)
