@@ -19,7 +19,7 @@ from pathlib import Path
 from maxmatch.files import write_safely
 
 NOTE = ".job"
-LOOKS = 0.5  # seconds between two looks whether the launcher is still there
+LOOKS = 0.2  # seconds between two looks whether the launcher is still there
 
 
 def launcher() -> str | None:
