@@ -102,7 +102,7 @@ def test_who_is_the_first_to_fail_is_asked_of_this_start_alone(monkeypatch):
 def test_a_process_ends_with_its_launcher():
     child = (
         "import time, os; from maxmatch.train.launcher import ending_with_it\n"
-        "with ending_with_it(): print(os.getpid(), flush=True); time.sleep(60)"
+        "with ending_with_it(): print(os.getpid(), flush=True); time.sleep(20); print('still here', flush=True)"
     )
     parent = "import subprocess, sys, os, time; os.environ['TORCHELASTIC_RUN_ID'] = 'a'; "
     parent += f"subprocess.Popen([sys.executable, '-c', {child!r}]); time.sleep(60)"
@@ -113,7 +113,7 @@ def test_a_process_ends_with_its_launcher():
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     try:
-        assert process.stdout.read() == ""  # it ends when the last that can write has gone
+        assert process.stdout.read() == ""  # until the last that can write is gone
     finally:
         if Path(f"/proc/{number}/stat").exists() and Path(f"/proc/{number}/stat").read_text().split()[2] != "Z":
             os.kill(number, signal.SIGKILL)
