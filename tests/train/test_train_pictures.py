@@ -88,7 +88,7 @@ def test_kept_or_streamed_with_any_number_of_workers_the_weights_are_the_same(ph
 
 def test_a_method_that_uses_no_unlabelled_pictures_reads_none(photos, tmp_path, monkeypatch):
     read, whole = set(), Feed._read
-    monkeypatch.setattr(Feed, "_read", lambda self, number: read.add(number) or whole(self, number))
+    monkeypatch.setattr(Feed, "_read", lambda self, number, *place: read.add(number) or whole(self, number, *place))
     for name, resident in (("streamed", False), ("kept", True)):
         fit(recipe_of(photos, "supervised", data={"labels": 6, "resident": resident}), tmp_path / name, quiet=True)
     split = json.loads((tmp_path / "streamed" / "split.json").read_text())
