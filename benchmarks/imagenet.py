@@ -47,20 +47,24 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=3)
     parser.add_argument("--steps", type=int, default=80)
     parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)), help="which of them, the first is 0")
+    parser.add_argument("--pictures", type=Path, help="where they are kept for the next time; default: nowhere")
     parser.add_argument("--name", default="imagenet", help="of the record")
     asked = parser.parse_args()
     record, found = Record(asked.name), []
     with tempfile.TemporaryDirectory() as place:
-        root = make_pictures(Path(place) / "pictures", asked.images)
+        root = asked.pictures or Path(place) / "pictures"
+        if not root.exists():
+            make_pictures(root, asked.images)
         size = sum(path.stat().st_size for path in root.rglob("*.JPEG")) / asked.images / 1000
         record.say(f"{asked.images:,} JPEG files of 500 x 375, {size:.0f} kB each; {asked.net}, {asked.side} px")
-        for number, row in enumerate(ROWS):
-            found.append(measure(root, Path(place) / str(number), asked, *row))
+        for number in asked.rows:
+            found.append(measure(root, Path(place) / str(number), asked, *ROWS[number]))
             record.say(tell(found[-1], found[0]))
             record.save(found)
 
 
-def make_pictures(root: Path, count: int) -> Path:
+def make_pictures(root: Path, count: int) -> None:
     """train/CLASS and val/CLASS of JPEG files: soft shapes and fine noise, as hard to decode as any."""
     parts = [("train", n) for n in range(count)] + [("val", n) for n in range(CLASSES * TEST)]
     places = [root / part / f"n{n % CLASSES:08d}" / f"{n}.JPEG" for part, n in parts]
@@ -68,7 +72,6 @@ def make_pictures(root: Path, count: int) -> Path:
         folder.mkdir(parents=True)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(draw, places, range(len(places)), chunksize=50))
-    return root
 
 
 def draw(path: Path, seed: int) -> None:
