@@ -12,6 +12,7 @@ beside the others, so its figure is what the threads could do if nothing else we
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import tempfile
 import time
