@@ -3,31 +3,35 @@
     python benchmarks/imagenet.py                                          one GPU: ResNet-50, 224 px, 64 + 320, K = 3
     python benchmarks/imagenet.py --device cpu --net wrn-10-1 --side 32 --images 200 --batch 4 --steps 6 --workers 2
 
-Pictures are generated, 500 x 375 as ImageNet's are on average, in as many processes as there are cores. Every row is a
-run of `maxmatch train --config imagenet-authors`, in a process of its own; steps/s leave its first step out, which
-compiles. The streamed rows also have images/s of decoding, copying and the step, and which of them is the limit.
+Pictures are generated, 500 x 375 as ImageNet's are on average, in as many processes as there are cores. Every row is
+the recipe imagenet-authors in a process of its own: the steps of `maxmatch train`, timed from the 6th on, when all is
+compiled and the pictures read ahead are used up by half. The share of a stage is its part of that time; decoding runs
+beside the others, so its figure is what the threads could do if nothing else were to be done.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import multiprocessing
 import os
-import shlex
-import subprocess
-import sys
 import tempfile
+import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from PIL import Image
 from record import Record
 
-from maxmatch.train.log import read_metrics
+from maxmatch.settings import plain
+from maxmatch.train.fit import begin
+from maxmatch.train.recipe import resolve
+from maxmatch.train.recipes import compose
 
 CLASSES, TEST = 20, 2
+WARM = 5  # steps that are not timed
 ROWS = (  # method, strategy, whether decoded pictures stay on the device
     ("fixmatch", "joint", True),
     ("maxmatch", "select", True),
@@ -42,10 +46,10 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--net", default="resnet50")
     parser.add_argument("--side", type=int, default=224)
-    parser.add_argument("--images", type=int, default=8_000)
+    parser.add_argument("--images", type=int, default=4_000)
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--k", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)), help="which of them, the first is 0")
     parser.add_argument("--pictures", type=Path, help="where they are kept for the next time; default: nowhere")
@@ -59,7 +63,8 @@ def main() -> None:
         size = sum(path.stat().st_size for path in root.rglob("*.JPEG")) / asked.images / 1000
         record.say(f"{asked.images:,} JPEG files of 500 x 375, {size:.0f} kB each; {asked.net}, {asked.side} px")
         for number in asked.rows:
-            found.append(measure(root, Path(place) / str(number), asked, *ROWS[number]))
+            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
+                found.append(alone.submit(measure, root, Path(place) / str(number), asked, number).result())
             record.say(tell(found[-1], found[0]))
             record.save(found)
 
@@ -83,47 +88,68 @@ def draw(path: Path, seed: int) -> None:
     Image.fromarray((np.asarray(soft) + noise).clip(0, 255).astype(np.uint8)).save(path, quality=90)
 
 
-def measure(root: Path, out: Path, asked: Any, method: str, strategy: str, resident: bool) -> dict[str, Any]:
-    """One run, and what it says of its speed."""
-    sets = [
-        f"method.strategy={strategy}", f"net.name={asked.net}", f"data.side={asked.side}", f"train.batch={asked.batch}",
-        f"data.resident={str(resident).lower()}", f"data.workers={asked.workers}",
-        f"train.log_every={asked.steps // 2}", f"train.evaluate_every={asked.steps}",
-        f"train.checkpoint_every={asked.steps}", "evaluate.unlabelled=0",
-        "evaluate.robust_views=1", *([f"method.k={asked.k}"] if method == "maxmatch" else []),
-    ]  # fmt: skip
-    words = [str(root), "--config", "imagenet-authors", "--method", method, "--steps", str(asked.steps)]
-    words += ["--device", asked.device, "--no-report"]
-    words += [word for text in sets for word in ("--set", text)]
-    done = subprocess.run(
-        [sys.executable, "-m", "maxmatch", "train", *words, "--out", str(out)],
-        capture_output=True,
-        text=True,
-        check=False,
+def measure(root: Path, out: Path, asked: argparse.Namespace, number: int) -> dict[str, Any]:
+    """Train with a row's settings, and time its steps."""
+    method, strategy, resident = ROWS[number]
+    given = {
+        "method": {"strategy": strategy} | ({"k": asked.k} if method == "maxmatch" else {}),
+        "net": {"name": asked.net},
+        "data": {"side": asked.side, "resident": resident, "workers": asked.workers},
+        "train": {"batch": asked.batch, "steps": WARM + asked.steps, "device": asked.device},
+        "evaluate": {"unlabelled": 0},
+    }
+    recipe = resolve(
+        compose(str(root), method, "imagenet-authors", given), device=asked.device, threads=torch.get_num_threads()
     )
-    row: dict[str, Any] = {"method": method, "strategy": strategy, "resident": resident}
-    row["command"] = shlex.join(["maxmatch", "train", "PICTURES", *words[1:]])
-    if done.returncode:
-        return row | {"failed": (done.stderr or done.stdout).strip().splitlines()[-1]}
-    speeds = [line for line in read_metrics(out / "metrics.jsonl") if line["kind"] == "speed"]
-    return row | {"result": json.loads((out / "result.json").read_text()), "speeds": speeds}
+    row: dict[str, Any] = {"method": method, "strategy": strategy, "resident": resident, "recipe": plain(recipe)}
+    begun = time.perf_counter()
+    step = begin(recipe, out, quiet=True).step
+    row["seconds_loading"] = time.perf_counter() - begun
+    for t in range(WARM):
+        step(t)
+    step.health.failure()  # waits for the device
+    row["seconds_warm"] = time.perf_counter() - begun - row["seconds_loading"]
+    feed = step.batches.feed
+    if feed is not None:
+        feed.stages.read()
+    begun = time.perf_counter()
+    for t in range(WARM, WARM + asked.steps):
+        step(t)
+    step.health.failure()
+    seconds = time.perf_counter() - begun
+    row |= {
+        "seconds": seconds,
+        "steps": asked.steps,
+        "mode": step.mode,
+        "images": asked.batch * (1 + recipe.train.ratio),
+    }
+    if torch.cuda.is_available():
+        row["gib"] = torch.cuda.max_memory_allocated() / 2**30
+    if feed is not None:
+        row["stages"] = feed.stages.read()
+        feed.close()
+    return row
 
 
 def tell(row: dict[str, Any], first: dict[str, Any]) -> str:
     where = "resident" if row["resident"] else "from files"
     name = f"{row['method']:9} {row['strategy']:7} {where:10}"
-    if "failed" in row:
-        return f"{name} failed: {row['failed']}"
-    rate = row["result"]["steps_per_second"]
-    told = f"{name} {rate:7.2f} steps/s"
-    if "result" in first:
-        told += f", {first['result']['steps_per_second'] / rate:.2f} times the first row's step"
-    if row["speeds"]:
-        last = {name: value for name, value in row["speeds"][-1].items() if name not in ("kind", "step")}
-        told += "; " + ", ".join(
-            f"{n} {v:,.0f}" if isinstance(v, float) and v > 2 else f"{n} {v}" for n, v in last.items()
-        )
-    return told
+    rate, stages = row["steps"] / row["seconds"], row.get("stages")
+    told = f"{name} {rate:6.2f} steps/s, {rate * row['images']:6,.0f} pictures/s"
+    told += f", {row['seconds'] / row['steps'] / (first['seconds'] / first['steps']):.2f} times the first row's step"
+    if "gib" in row:
+        told += f", {row['gib']:.1f} GiB"
+    if stages is None:
+        return told
+    pictures = row["images"] * row["steps"]
+    shares = {
+        stage: pictures / stages[f"{stage}_images_per_second"] / row["seconds"]
+        for stage in ("step", "copy")
+        if stages[f"{stage}_images_per_second"]
+    }
+    told += "; " + ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in shares.items())
+    told += f", waiting {100 * (1 - sum(shares.values())):.0f} %"
+    return told + f"; the threads decode {stages['decode_images_per_second'] or 0:,.0f} pictures/s"
 
 
 if __name__ == "__main__":

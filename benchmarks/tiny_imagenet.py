@@ -1,10 +1,11 @@
 """The whole ImageNet recipe in small, on a CPU: a generated ImageFolder of 20 classes, killed, resumed, and compared.
 
     python benchmarks/tiny_imagenet.py                     # one process
-    python benchmarks/tiny_imagenet.py --launch "torchrun --nproc_per_node=2 -m maxmatch"
+    python benchmarks/tiny_imagenet.py --launch "torchrun --standalone --nproc_per_node=2 -m maxmatch"
 
 Trains `imagenet-paper` once without a break, and once more with a SIGTERM in the middle of one epoch and a SIGKILL in
-that of another; the weights, the checkpoint and the metrics of the two must be the same to the last bit.
+that of another; the weights, the checkpoint and the metrics of the two must be the same to the last bit. The signals go
+to what was launched; where that is torchrun, its processes must end with it.
 """
 
 from __future__ import annotations
@@ -68,15 +69,23 @@ def recipe_words(data: Path, epochs: int, recipe: str = "imagenet-paper", net: s
         "train.warmup_epochs=1", "train.checkpoint_every=3", "train.log_every=4", "evaluate.unlabelled=100",
         "method.threshold=0.1",
     ]  # fmt: skip
-    words = [str(data), "--config", recipe, "--epochs", str(epochs), "--device", "cpu"]
+    words = [str(data), "--config", recipe, "--epochs", str(epochs), "--device", "cpu", "--no-report"]
     return [*words, *(word for text in sets for word in ("--set", text))]
 
 
-def run_killed(words: Sequence[str], out: Path, launch: Sequence[str] = ALONE, checkpoints: int = 2) -> list[int]:
-    """Train with a SIGTERM after some checkpoints and a SIGKILL after some more; the exit codes of the three parts."""
-    codes = [_stopped([*launch, "train", *words, "--out", str(out)], out, signal.SIGTERM, checkpoints)]
-    again = [*launch, "train", "--resume", "--out", str(out)]
-    codes.append(_stopped(again, out, signal.SIGKILL, checkpoints))
+def run_killed(
+    words: Sequence[str],
+    out: Path,
+    launch: Sequence[str] = ALONE,
+    checkpoints: int = 2,
+    signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL),
+) -> list[int]:
+    """Train with a signal after some checkpoints and another after some more; the exit codes of all parts."""
+    codes, again = [], [*launch, "train", "--resume", "--no-report", "--out", str(out)]
+    command = [*launch, "train", *words, "--out", str(out)]
+    for number in signals:
+        codes.append(_stopped(command, out, number, checkpoints))
+        command = again
     codes.append(subprocess.run(again, capture_output=True, check=False).returncode)
     return codes
 
@@ -109,11 +118,32 @@ def _stopped(command: Sequence[str], out: Path, number: int, checkpoints: int) -
         if _newest(out) != seen:
             seen, checkpoints = _newest(out), checkpoints - 1
         time.sleep(0.002)
+    started = _started_by(process.pid)
     if process.poll() is None:
         process.send_signal(number)
     code = process.wait()
+    while any(map(_lives, started)):  # they save where they are; who goes on to the end is found out below
+        time.sleep(0.01)
     assert _newest(out) != before, "it ended before its first checkpoint"
+    assert not (out / "result.json").exists(), "it went on to the end"
     return code
+
+
+def _started_by(parent: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(place.name) for place in Path("/proc").glob("[0-9]*") if _stat(place)[1:2] == [str(parent)]]
+
+
+def _lives(process: int) -> bool:
+    return _stat(Path("/proc") / str(process))[:1] not in ([], ["Z"])
+
+
+def _stat(place: Path) -> list[str]:
+    """What the system says of a process behind its name: its state, its parent, ...; nothing once it is gone."""
+    try:
+        return (place / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
 
 
 def _newest(out: Path) -> str:

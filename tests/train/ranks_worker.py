@@ -1,23 +1,28 @@
-"""What torchrun starts in test_distributed.py: every job of a list, one after the other, in one process group.
+"""What torchrun starts in the tests: every job of a list, one after the other, in one process group.
 
-A job is a recipe's values, where the run goes, whether it goes on and after which step it breaks off. Starting Python
-and torch takes longer than training does, so there is one start for all of them.
+A job is a recipe's values or the words of a command, where the run goes, and what is to happen on the way. Starting
+Python and torch takes longer than training does, so there is one start for all of them.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import torch
 from torch import nn
 
+from maxmatch.cli import run
 from maxmatch.data.datasets import Images, from_arrays
 from maxmatch.errors import UserError
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import set_mode, synchronise
+from maxmatch.train import pictures
 from maxmatch.train.checkpoint import digest
 from maxmatch.train.distributed import Ranks, joined
 from maxmatch.train.fit import fit
@@ -55,18 +60,39 @@ def train(job: dict, out: Path) -> dict:
         one_step(self, t)
 
     whole_steps, one_step = Training._steps, Step.__call__
-    Training._steps, Step.__call__ = steps, step
-    try:
-        return fit(
-            Recipe.from_dict(job["recipe"]), out, few_images(), resume=job.get("resume", False), quiet=True,
-            warn=lambda _: None,
-        )  # fmt: skip
-    except Broken:
-        return {}
-    except UserError as error:
-        return {"said": str(error)}
-    finally:
-        Training._steps, Step.__call__ = whole_steps, one_step
+    with (
+        mock.patch.object(Training, "_steps", steps), mock.patch.object(Step, "__call__", step),
+        mock.patch.object(torch, "compile", partial(compiled_by, torch.compile, job.get("backend"))),
+        mock.patch.object(pictures, "_room", partial(room_of, pictures._room, job.get("room"))),
+    ):  # fmt: skip
+        try:
+            return trained(job, out)
+        except Broken:
+            return {}
+        except UserError as error:
+            return {"said": str(error)}
+
+
+def trained(job: dict, out: Path) -> dict:
+    """What a run leaves, by the command line or by `fit`."""
+    if "words" in job:
+        assert run([*job["words"], "--out", str(out)]) == 0
+        return json.loads((out / "result.json").read_text())
+    images = few_images()
+    if job.get("fewer_on") == int(os.environ.get("RANK", "0")):
+        images = replace(images, x=images.x[:-5], y=images.y[:-5])
+    recipe, resume = Recipe.from_dict(job["recipe"]), job.get("resume", False)
+    return fit(recipe, out, images, resume=resume, quiet=True, warn=lambda _: None)
+
+
+def compiled_by(compile, backend, function, **options):
+    """torch.compile, by another backend if one is given: making machine code takes a minute and knows no ranks."""
+    return compile(function, **options) if backend is None else compile(function, dynamic=False, backend=backend)
+
+
+def room_of(room, each, *rest):
+    """How much memory is free: as much as a job says of each rank."""
+    return room(*rest) if each is None else each[int(os.environ.get("RANK", "0"))]
 
 
 def passed(net_name: str, ranks: Ranks) -> dict[str, torch.Tensor]:

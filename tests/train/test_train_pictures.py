@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from safetensors.torch import load_file
 from maxmatch.cli import run
 from maxmatch.data.pictures import Look
 from maxmatch.errors import UsageError
+from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.distributed import Ranks
+from maxmatch.train.feed import Feed
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
 from maxmatch.train.pictures import suited
@@ -80,6 +84,52 @@ def test_kept_or_streamed_with_any_number_of_workers_the_weights_are_the_same(ph
         fit(recipe_of(photos, data=data), tmp_path / str(workers), quiet=True)
         ours, theirs = weights(tmp_path / str(workers)), weights(tmp_path / "kept")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_method_that_uses_no_unlabelled_pictures_reads_none(photos, tmp_path, monkeypatch):
+    read, whole = set(), Feed._read
+    monkeypatch.setattr(Feed, "_read", lambda self, number, *place: read.add(number) or whole(self, number, *place))
+    for name, resident in (("streamed", False), ("kept", True)):
+        fit(recipe_of(photos, "supervised", data={"labels": 6, "resident": resident}), tmp_path / name, quiet=True)
+    split = json.loads((tmp_path / "streamed" / "split.json").read_text())
+    assert read == set(split["labelled"])
+    ours, theirs = weights(tmp_path / "streamed"), weights(tmp_path / "kept")
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+@dataclass(frozen=True)
+class Beside(Ranks):
+    """One of several ranks, of which another has found so much memory."""
+
+    others: int = 2**40
+
+    def everyones(self, thing):
+        return [thing, self.others]
+
+
+def test_ranks_keep_the_pictures_if_all_have_room_share_their_cores_and_the_first_has_the_test(photos, monkeypatch):
+    monkeypatch.setattr(pictures, "default_workers", lambda: 8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    recipe = recipe_of(photos)
+    alone = pictures.load_data(recipe)
+    assert (alone.streamed, alone.files.workers, len(alone.test_x)) == (False, 8, 6)
+    first, other = (pictures.load_data(recipe, ranks=Beside(rank, 4)) for rank in range(2))
+    assert not first.streamed
+    assert torch.equal(first.test_x, alone.test_x)
+    assert (other.test_x, other.test_y, other.files.workers) == (None, None, 2)
+    assert torch.equal(other.x, alone.x)
+    assert other.sha256() == alone.sha256()  # a rank that goes on knows the split by it
+    assert pictures.load_data(recipe, ranks=Beside(0, 4, others=10**4)).streamed
+    assert pictures.load_data(recipe_of(photos, data={"workers": 3}), ranks=Beside(0, 4)).files.workers == 3
+    assert pictures._room("cpu", 4) < pictures._room("cpu") / 2
+
+
+def test_a_damaged_file_is_left_out_by_a_rank_without_the_test_too(photos, tmp_path):
+    shutil.copytree(photos, tmp_path / "photos")
+    victim = tmp_path / "photos" / "unlabeled" / "square 13.png"
+    victim.write_bytes(victim.read_bytes()[:100])
+    found = pictures.load_data(recipe_of(tmp_path / "photos"), ranks=Beside(1, 2))
+    assert (len(found.x), found.left_out) == (23, ("unlabeled/square 13.png",))
 
 
 @pytest.mark.parametrize("method", ["remixmatch", "mean-teacher", "flexmatch"])

@@ -20,8 +20,3 @@ app = typer.Typer(
 def speaks() -> bool:
     """Whether this process is the one that prints: torchrun starts several alike."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def restarted() -> bool:
-    """Whether torchrun has started this process again, after one of its run had died."""
-    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"

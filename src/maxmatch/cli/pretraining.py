@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from maxmatch.cli.app import app, restarted, speaks
+from maxmatch.cli.app import app, speaks
 from maxmatch.cli.options import Config, Device, Sets, Strict, given
 from maxmatch.cli.training import print_result, process_start
 from maxmatch.errors import UsageError
@@ -51,6 +51,7 @@ def pretrain(
         )
     from maxmatch.methods import method_name
     from maxmatch.train.fit import fit
+    from maxmatch.train.launcher import began
     from maxmatch.train.pictures import describe, title
     from maxmatch.train.recipes import compose
     from maxmatch.train.resume import resumed_recipe
@@ -62,7 +63,7 @@ def pretrain(
         recipe = compose(method=next(iter(PRETRAINING)), config=config, given=typed)
         if out is None:
             out = Path("runs") / f"{title(recipe.data)}-{method_name(recipe.method)}-{recipe.train.seed}"
-        if restarted() and (out / "recipe.json").exists():
+        if began(out):  # torchrun has started this process again
             resume, force = True, False
     if resume and out is not None:
         recipe = resumed_recipe(out, typed, config)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from maxmatch.cli.app import app, restarted, speaks
+from maxmatch.cli.app import app, speaks
 from maxmatch.cli.options import (
     Config,
     Data,
@@ -91,6 +91,7 @@ def train(
     )  # fmt: skip
     from maxmatch.methods import method_name
     from maxmatch.train.fit import finished_result, fit
+    from maxmatch.train.launcher import began
     from maxmatch.train.pictures import describe, title
     from maxmatch.train.recipes import compose
     from maxmatch.train.resume import resumed_recipe
@@ -105,7 +106,7 @@ def train(
         if out is None:
             name = method_name(recipe.method).replace(":", "-")
             out = Path("runs") / f"{title(recipe.data)}@{recipe.data.labels}-{name}-{recipe.train.seed}"
-        if restarted() and (out / "recipe.json").exists():
+        if began(out):  # torchrun has started this process again
             resume, force = True, False
     if resume:
         if out is None or force:

@@ -1,7 +1,8 @@
 """Picture files read into slots of one shape, in the order they are asked for, by as many threads as one likes.
 
 A slot is (C, side, side) uint8 with the picture in its upper left corner, shrunk to fit, beside its height and width.
-Decoders let go of Python's lock, so threads are enough, and nothing depends on how many there are.
+Decoders let go of Python's lock, so threads are enough, and nothing depends on how many there are. They write where the
+pictures are wanted, with numpy: a copy by torch would share itself among all cores, in each of the threads.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from PIL import Image
 from torch import Tensor
+from torch.nn.functional import interpolate
 
-from maxmatch.data.folder import open_image, read_image
+from maxmatch.data.folder import read_image, read_pixels
 from maxmatch.data.shards import Shards
 
 GREY = 127
+Slot = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,26 +45,33 @@ class Files:
     broken: dict[str, str] = field(default_factory=dict)  # met while reading: the name, and why
 
     def read(self, number: int) -> tuple[Tensor, tuple[int, int]]:
-        """One slot, and the height and width of its picture. A file that can't be read is grey, and noted."""
+        """One slot, and the height and width of its picture."""
+        slot = torch.empty(self.channels, self.slot, self.slot, dtype=torch.uint8)
+        return slot, self.read_into(number, slot.numpy())
+
+    def read_into(self, number: int, slot: Slot) -> tuple[int, int]:
+        """Fill a slot; the height and width of its picture. A file that can't be read is grey, and noted."""
         name = self.names[number]
         try:
             file = self.root / name if self.shards is None else self.shards.open(name)
-            if self.fitted:
-                shape = (self.channels, self.slot, self.slot)
-                return read_image(file, shape, self.middle), (self.slot, self.slot)
-            return read_slot(file, self.channels, self.slot)
+            if not self.fitted:
+                return fill_slot(file, slot)
+            slot[:] = read_image(file, (self.channels, self.slot, self.slot), self.middle).numpy()
         except OSError as error:
             self.broken.setdefault(name, str(error))
-            return torch.full((self.channels, self.slot, self.slot), GREY, dtype=torch.uint8), (self.slot, self.slot)
+            slot[:] = GREY
+        return self.slot, self.slot
 
     def read_all(self, told: Callable[[int], None] = lambda done: None) -> tuple[Tensor, Tensor]:
         """All slots (N, C, side, side) and sizes (N, 2); `told` is called with how many are done."""
         count = len(self.names)
         slots = torch.empty(count, self.channels, self.slot, self.slot, dtype=torch.uint8)
         sizes = torch.empty(count, 2, dtype=torch.int32)
+        places = slots.numpy()
         with ThreadPoolExecutor(self.workers) as pool:
-            for number, (slot, size) in enumerate(ahead(pool, self.read, range(count), 4 * self.workers)):
-                slots[number], sizes[number] = slot, torch.tensor(size, dtype=torch.int32)
+            read = ahead(pool, lambda n: self.read_into(n, places[n]), range(count), 4 * self.workers)
+            for number, size in enumerate(read):
+                sizes[number] = torch.tensor(size, dtype=torch.int32)
                 told(number + 1)
         return slots, sizes
 
@@ -72,18 +82,23 @@ class Files:
                 told(number + 1)
 
 
-def read_slot(path: Path | IO[bytes], channels: int, side: int) -> tuple[Tensor, tuple[int, int]]:
-    """A file in a slot: upright, grey or RGB, shrunk if it is larger than the slot, never enlarged."""
-    picture = open_image(path, channels, (side, side))
-    if max(picture.size) > side:
-        share = side / max(picture.size)
-        size = tuple(max(1, round(length * share)) for length in picture.size)
-        picture = picture.resize((size[0], size[1]), Image.Resampling.BICUBIC)
-    width, height = picture.size
-    slot = torch.zeros(channels, side, side, dtype=torch.uint8)
-    pixels = torch.from_numpy(np.array(picture).reshape(height, width, channels))
-    slot[:, :height, :width] = pixels.permute(2, 0, 1)
-    return slot, (height, width)
+def read_slot(file: Path | IO[bytes], channels: int, side: int) -> tuple[Tensor, tuple[int, int]]:
+    """A file in a slot of its own, and its height and width."""
+    slot = torch.empty(channels, side, side, dtype=torch.uint8)
+    return slot, fill_slot(file, slot.numpy())
+
+
+def fill_slot(file: Path | IO[bytes], slot: Slot) -> tuple[int, int]:
+    """Put a file into a slot: upright, grey or RGB, shrunk if it is larger than the slot, never enlarged."""
+    channels, side, _ = slot.shape
+    pixels = read_pixels(file, channels, (side, side))
+    height, width = pixels.shape[1:]
+    if (longer := max(height, width)) > side:
+        height, width = (max(1, round(length * side / longer)) for length in (height, width))
+        pixels = interpolate(pixels[None], (height, width), mode="bicubic", antialias=True)[0]  # PIL's, to a rounding
+    slot[:, :height, :width] = pixels.numpy()
+    slot[:, height:], slot[:, :height, width:] = 0, 0
+    return height, width
 
 
 Item = TypeVar("Item")

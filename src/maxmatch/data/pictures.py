@@ -63,6 +63,7 @@ def load_pictures(
     strict: bool = False,
     labels: bool = True,
     memory: int = 2**62,
+    test: bool = True,
     say: Say = lambda line: None,
     name: str = "folder",
     left_out: Sequence[str] | None = None,
@@ -71,7 +72,8 @@ def load_pictures(
 
     Test pictures show the `middle` share of their short side. `resident` keeps the others in memory, None if they take
     at most `memory` bytes. Broken files are named, counted and left out, or, with `strict`, refused: all are read once
-    for that. `left_out` are those of a run that goes on. Without `labels` none are needed.
+    for that. `left_out` are those of a run that goes on. Without `labels` none are needed; without `test` no test
+    picture is read.
     """
     root = Path(root)
     listing = read_layout(root, label_file, strict, labels)
@@ -87,20 +89,20 @@ def load_pictures(
         share = middle if whole else 1.0
         return Files(root, names, channels, length, whole, workers, share, listing.shards)
 
-    train, test = files(listing.files, slot, fitted), files(listing.test_files, side, True)
+    train, judged = files(listing.files, slot, fitted), files(listing.test_files if test else (), side, True)
     x = torch.empty(0, channels, slot, slot, dtype=torch.uint8)
     sizes = None
     if resident:
         x, sizes = train.read_all(_progress("reading pictures", len(listing.files), say))
     elif left_out is None and len(listing.files) <= LOOKED_AT:
         train.try_all(_progress("looking at pictures", len(listing.files), say))
-    test_x, _ = test.read_all(_progress("reading test pictures", len(listing.test_files), say))
-    broken = {**train.broken, **test.broken}
+    test_x, _ = judged.read_all(_progress("reading test pictures", len(judged.names), say))
+    broken = {**train.broken, **judged.broken}
     if broken:
         listing, x, sizes, test_x = _left_out(listing, broken, x, sizes, test_x, strict, say)
         train = files(listing.files, slot, fitted)
         gone = (*gone, *sorted(broken))
-    has_test = len(listing.test_files) > 0
+    has_test = test and len(listing.test_files) > 0
     return Images(
         name,
         listing.classes,
@@ -141,7 +143,7 @@ def _left_out(
         raise UserError(f"{listing.root}: no picture with the label '{gone[0]}' can be read; mend one, or remove them")
     if len(x):
         x, sizes = x[keep], sizes[keep] if sizes is not None else None
-    return kept, x, sizes, test_x[keep_test]
+    return kept, x, sizes, test_x[keep_test] if len(test_x) else test_x
 
 
 def _progress(what: str, count: int, say: Say) -> Callable[[int], None]:

@@ -64,16 +64,18 @@ class Batches:
     def __call__(self, row: Row, k: int) -> tuple[Batch, Tensor]:
         """The batch with k strong views, and the operations (K, B, N) that made each of them."""
         rows, index = row["labelled"], row["unlabelled"]
-        pool, sizes = self._shown("unlabelled", index)
-        x_weak, x_strong = pool.new_empty(0, *self.shape), None
+        none = torch.empty(0, *self.shape, dtype=torch.uint8, device=index.device)
+        x_weak, x_strong = none, None
         if self.needs.labelled:
             x, x_sizes = self._shown("labelled", rows)
             x_draws = row["labelled/weak"]
             if self.needs.x_strong:
                 x_strong = self.views.strong_views(x, row["labelled/strong"], x_draws[0], sizes=x_sizes).images[0]
             x_weak = self.views.weak_views(x, x_draws, x_sizes)[0]
-        weak = strong = pool.new_empty(0, len(pool), *self.shape)
-        op = index.new_empty(0, len(pool), 0)
+        weak = strong = none.new_empty(0, len(index), *self.shape)
+        op = index.new_empty(0, len(index), 0)
+        if self.needs.unlabelled:
+            pool, sizes = self._shown("unlabelled", index)
         if self.needs.weak:
             weak = self.views.weak_views(pool, row["weak"], sizes)
         if k and self.needs.variants == "weak":

@@ -9,13 +9,12 @@ checkpoint, and rank 0 alone writes.
 from __future__ import annotations
 
 import os
-import shlex
+import secrets
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -25,10 +24,10 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 from torch.nn.parallel import DistributedDataParallel
 
-from maxmatch.errors import Unsaid, UsageError, UserError
+from maxmatch.errors import UsageError, UserError
 from maxmatch.methods.base import Batch, Losses
 from maxmatch.nets.device import find_device
-from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.launcher import ending_with_it
 from maxmatch.train.recipe import TrainSettings
 
 T = TypeVar("T")
@@ -116,10 +115,18 @@ class Ranks:
         return int(held)
 
     @property
+    def beside(self) -> int:
+        """How many of the processes share this machine, this one included."""
+        return 1 if self.count == 1 else max(1, int(os.environ.get("LOCAL_WORLD_SIZE", self.count)))
+
+    @property
     def command(self) -> str:
-        """How a command is begun on as many processes of this machine."""
-        each = os.environ.get("LOCAL_WORLD_SIZE", str(self.count))
-        return "maxmatch" if self.count == 1 else f"torchrun --nproc_per_node={each} -m maxmatch"
+        """How a command is begun on as many processes; on several machines it is typed on each."""
+        if self.count == 1:
+            return "maxmatch"
+        machines = int(os.environ.get("GROUP_WORLD_SIZE", "1"))
+        where = f"--nnodes={machines} --rdzv_backend=c10d --rdzv_endpoint=HOST:29500 " if machines > 1 else ""
+        return f"torchrun {where}--nproc_per_node={self.beside} -m maxmatch"
 
 
 class _Stacked(torch.autograd.Function):
@@ -189,7 +196,8 @@ def joined(device: str) -> Iterator[Ranks]:
         yield Ranks(dist.get_rank(), dist.get_world_size())
         return
     if any(name not in os.environ for name in LAUNCHED) or os.environ["WORLD_SIZE"] == "1":
-        yield Ranks()
+        with ending_with_it():
+            yield Ranks()
         return
     if device == "cuda":
         torch.cuda.set_device(_own_gpu(int(os.environ.get("LOCAL_RANK", "0"))))
@@ -198,7 +206,8 @@ def joined(device: str) -> Iterator[Ranks]:
     except RuntimeError as error:
         at, why = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", " ".join(str(error).split())[:200]
         raise UserError(f"the processes of this run could not meet at {at}: {why}; start torchrun again") from None
-    yield ranks
+    with ending_with_it():
+        yield ranks
     # Not after an error: the others may be waiting for this rank, and would wait for each other in here.
     _STORE.clear()
     dist.destroy_process_group()
@@ -210,8 +219,10 @@ def _meet(backend: str) -> Ranks:
         # Started again, ranks would find the addresses of the dead. (Several machines each count their own starts.)
         store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
-    _STORE.append(store)
-    return Ranks(rank, count)
+    ranks = Ranks(rank, count)
+    # The machines of a run count their starts apart, and keep the store: what a dead start wrote must not be met in it.
+    _STORE.append(PrefixStore(ranks.same(secrets.token_hex(8)), store))
+    return ranks
 
 
 def _own_gpu(place: int) -> int:
@@ -227,44 +238,8 @@ def _own_gpu(place: int) -> int:
 _STORE: list[Any] = []  # where the ranks meet; torchrun keeps it, so that it outlives any of them
 
 
-@contextmanager
-def one_voice(ranks: Ranks, folder: Path) -> Iterator[None]:
-    """The first rank that fails says why, in one line; the others, which fail by it or like it, are silent."""
-    try:
-        yield
-    except Exception as error:
-        if ranks.count == 1:
-            raise
-        said = _told(error, ranks, folder)
-        if not _first_to_fail():
-            raise Unsaid(said.code if isinstance(said, UserError) else 1) from None
-        if not isinstance(said, UserError):
-            raise
-        said.from_rank = True
-        raise said from None
-
-
-def _told(error: Exception, ranks: Ranks, folder: Path) -> Exception:
-    """What to say of an error: that another process is gone, or that a weight is never used, in our words."""
-    words = str(error)
-    if not isinstance(error, RuntimeError):
-        return error
-    if isinstance(error, dist.DistError) or any(sign in words for sign in ("gloo", "NCCL", "Connection closed")):
-        found = checkpoints(folder / "checkpoint")
-        kept = f"{found[-1]} is the newest checkpoint" if found else "there is no checkpoint yet"
-        return UserError(
-            f"a process of this run is gone, and the others stop; {kept}: "
-            f"type {ranks.command} train --resume --out {shlex.quote(str(folder))}"
-        )
-    if "finished reduction in the prior iteration" in words:
-        return UserError(
-            "this net has weights that a step does not use, and several processes must use them all: freeze them "
-            "(requires_grad = False), or train in one process"
-        )
-    return error
-
-
-def _first_to_fail() -> bool:
+def first_to_fail() -> bool:
+    """Whether no other rank of this start has said that it fails."""
     try:
         return not _STORE or int(_STORE[-1].add("failed", 1)) == 1
     except RuntimeError:  # the store itself is gone

@@ -1,14 +1,13 @@
 """`fit`: from a recipe to a run folder. It begins a run, goes on with one, or says that it is finished.
 
 A run folder is plain files: recipe.json, split.json, initial.safetensors, metrics.jsonl, checkpoint/, model.safetensors
-and, written last, result.json. (The commands put report.html beside them.)
+and, written last, result.json. (The commands put report.html beside them, torchrun's processes .job: launcher.py.)
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -40,8 +39,10 @@ from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info, save_model
 from maxmatch.nets.preprocess import Preprocessing
-from maxmatch.train.distributed import Ranks, check, joined, one_voice
+from maxmatch.train.distributed import Ranks, check, joined
+from maxmatch.train.endings import one_line_errors, one_voice, to_resume
 from maxmatch.train.epochs import settle_epochs
+from maxmatch.train.launcher import launcher, note_job
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
@@ -84,10 +85,12 @@ def fit(
     else:
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
     with (
-        joined(recipe.train.device) as ranks, one_voice(ranks, folder), _own_generators(recipe), torch_settings(recipe),
-        one_line_errors(recipe, folder),
+        joined(recipe.train.device) as ranks, one_voice(recipe, folder, ranks), _own_generators(recipe),
+        torch_settings(recipe), one_line_errors(recipe, folder, ranks),
     ):  # fmt: skip
         check(recipe.train, ranks)
+        if len(set(ranks.everyones(resume))) > 1:
+            raise UsageError(f"a machine has joined a run that was begun: type {to_resume(recipe, folder, ranks)}")
         training = (
             go_on(recipe, folder, data, quiet, ranks) if resume else begin(recipe, folder, data, force, quiet, ranks)
         )
@@ -107,14 +110,15 @@ def begin(
     """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
     if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
-    images = load_data(recipe, _teller(quiet or not ranks.first)) if data is None else data
+    images = load_data(recipe, _teller(quiet or not ranks.first), ranks=ranks) if data is None else data
     split = draw_split(recipe, images)
     recipe = settle_epochs(recipe, len(split.unlabelled))
     training = _build(recipe, folder, images, split, _start_of(recipe), quiet, ranks)
-    ranks.largest(0)  # all ranks have come so far
+    job = ranks.everyones(launcher())  # all ranks have come so far
     if not ranks.first:
         return training
     _claim(folder, force)
+    note_job(folder, job)
     write_safely(folder / "recipe.json", recipe.to_json().encode())
     split.save(folder / "split.json", images.sha256(), images.left_out)
     save_model(folder / "initial.safetensors", training.step.net, training.info)
@@ -135,14 +139,16 @@ def go_on(
         )
     begun = (folder / "split.json").exists()
     left_out = saved_left_out(folder / "split.json") if begun else None
-    images = load_data(recipe, _teller(quiet or not ranks.first), left_out) if data is None else data
+    images = load_data(recipe, _teller(quiet or not ranks.first), left_out, ranks) if data is None else data
     digest = images.sha256()
     split = load_split(folder / "split.json", digest) if begun else draw_split(recipe, images)
     start = folder / "initial.safetensors"
     start_here = start if start.exists() else _start_of(recipe)
     training = _build(recipe, folder, images, split, start_here, quiet, ranks)
+    job = ranks.everyones(launcher())
     if not ranks.first:
         return training
+    note_job(folder, job)
     if not begun:
         split.save(folder / "split.json", digest, images.left_out)
     if not start.exists():
@@ -182,6 +188,10 @@ def _build(
 ) -> Training:
     """All parts of a run; weights, and with them how pixels become numbers, are those of `start` if there is one."""
     assert isinstance(recipe.train.threads, int)
+    if len(set(ranks.everyones(split.sha256()))) > 1:
+        raise UserError(
+            "the processes of this run do not find the same images: give each machine a copy of all of them"
+        )
     torch.set_num_threads(recipe.train.threads)
     torch.manual_seed(recipe.train.seed)
     mean, std = pixel_values(recipe.net.name, recipe.net.pretrained, images.shape[0])
@@ -297,26 +307,3 @@ def _room_to_compile() -> Iterator[None]:
             yield
         finally:
             torch.compiler.reset()
-
-
-@contextmanager
-def one_line_errors(recipe: Recipe, folder: Path) -> Iterator[None]:
-    """A full disk, an unwritable folder or too little memory is the user's to mend: say it in one line."""
-    again = f"then type maxmatch {recipe.verb} --resume --out {shlex.quote(str(folder))}"
-    try:
-        yield
-    except OSError as error:
-        what = os.strerror(error.errno) if error.errno else str(error)
-        hint = again if (folder / "recipe.json").exists() else "or give another --out"
-        raise UserError(f"{error.filename or folder}: {what}; mend that, {hint}") from None
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
-            raise
-        t = recipe.train
-        if not (folder / "recipe.json").exists() and recipe.data.name in ("folder", "imagenet"):
-            raise UserError("out of memory while reading the pictures: add --set data.resident=false") from None
-        smaller = max(2, (t.micro_batch or t.batch * (1 + t.ratio)) // 4)
-        raise UserError(
-            f"out of memory with train.batch = {t.batch}, train.ratio = {t.ratio} and train.micro_batch = "
-            f"{t.micro_batch}: begin again with --force --set train.micro_batch={smaller}"
-        ) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import signal
 import threading
 import time
@@ -32,6 +31,7 @@ from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
 from maxmatch.train.distributed import Ranks
 from maxmatch.train.draws import Draws
+from maxmatch.train.endings import to_resume
 from maxmatch.train.feed import Feed
 from maxmatch.train.log import Logger, Metrics, Screen, Unwritten
 from maxmatch.train.pictures import title as data_title
@@ -86,7 +86,8 @@ class Training:
             scalars={"lr": partial(learning_rate, settings), "progress": lambda step: step / settings.steps},
             ranks=ranks,
         )
-        places = {"labelled": split.labelled, "unlabelled": split.unlabelled}
+        pools = {"labelled": split.labelled, "unlabelled": split.unlabelled}
+        places = {name: found for name, found in pools.items() if getattr(needs, name)}  # the others are not read
         feed = Feed(images.files, places, draws, device) if images.files is not None and images.streamed else None
         batches = Batches(images, split, self.views, needs, device, feed)
         mode, note = choose_mode(settings.step, recipe.method, device, settings.micro_batch, ranks.count)
@@ -141,7 +142,7 @@ class Training:
         feed = self.step.batches.feed
         with closing(metrics), closing(feed) if feed else nullcontext(), self.screen, _signals() as caught:
             self._steps(metrics, caught, started)
-        broken = sorted(set().union(*self.ranks.everyones(feed.files.broken))) if feed else []
+        broken = sorted(set().union(*self.ranks.everyones(feed.files.broken if feed else {})))
         if broken:
             self.screen.say(f"warning: {len(broken)} files could not be read and were shown as grey: {told(broken)}")
         self.progress.seconds_total = time.time() - started
@@ -188,7 +189,7 @@ class Training:
                 self.ranks.largest(0)  # wait for the checkpoint: torchrun ends all once one has left
                 raise Interrupted(
                     f"stopped after step {at} of {settings.steps}, nothing is lost: "
-                    f"type {self.ranks.command} {self.recipe.verb} --resume --out {shlex.quote(str(self.folder))}",
+                    f"type {to_resume(self.recipe, self.folder, self.ranks)}",
                     stopped_by,
                 )
 

@@ -9,11 +9,13 @@ from typing import Any
 import torch
 
 from maxmatch.data.datasets import Images, imagenet_folder, load_images
+from maxmatch.data.files import default_workers
 from maxmatch.data.layout import Listing, read_layout
 from maxmatch.data.pictures import Look, Say, load_pictures, look_at
 from maxmatch.errors import UsageError
 from maxmatch.methods import PRETRAINING
 from maxmatch.nets.device import best_device
+from maxmatch.train.distributed import Ranks
 from maxmatch.train.recipe import DataSettings, Recipe
 
 SIDES = (32, 64, 96, 128, 224)
@@ -83,11 +85,21 @@ def describe(recipe: Recipe) -> str:
     )
 
 
-def load_data(recipe: Recipe, say: Say = lambda line: None, left_out: Sequence[str] | None = None) -> Images:
-    """The images that a recipe names: a data set, or a folder of pictures, less what a run that goes on left out."""
+def load_data(
+    recipe: Recipe,
+    say: Say = lambda line: None,
+    left_out: Sequence[str] | None = None,
+    ranks: Ranks = Ranks(),  # noqa: B008  frozen
+) -> Images:
+    """The images that a recipe names: a data set, or a folder of pictures, less what a run that goes on left out.
+
+    Ranks share the memory and the cores of their machine. All keep the pictures or none does; the first alone has the
+    test, since it alone evaluates.
+    """
     data = recipe.data
     if data.name not in ("folder", "imagenet"):
         return load_images(data.name, data.protocol)
+    room = min(ranks.everyones(_room(recipe.train.device, ranks.beside)))  # asked of all before any reads a picture
     return load_pictures(
         imagenet_folder() if data.name == "imagenet" else _path(data.path),
         side=data.side,
@@ -96,10 +108,11 @@ def load_data(recipe: Recipe, say: Say = lambda line: None, left_out: Sequence[s
         middle=data.middle,
         label_file=Path(data.label_file) if data.label_file else None,
         resident=None if data.resident == "auto" else data.resident,
-        workers=None if data.workers == "auto" else data.workers,
+        workers=max(1, default_workers() // ranks.beside) if data.workers == "auto" else data.workers,
         strict=data.strict,
         labels=recipe.method.needs.labelled,
-        memory=_room(recipe.train.device),
+        memory=room,
+        test=ranks.first,
         say=say,
         name=data.name,
         left_out=left_out,
@@ -121,8 +134,8 @@ def _path(path: str | None) -> Path:
     return Path(path)
 
 
-def _room(device: str) -> int:
-    """A third of the memory that is free, here and on the device: labelled pictures lie there twice."""
+def _room(device: str, processes: int = 1) -> int:
+    """A third of the memory that a process finds free, here and on its device: labelled pictures lie there twice."""
     room = 4 * 2**30
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -130,4 +143,5 @@ def _room(device: str) -> int:
                 room = int(line.split()[1]) * 1024 // 3
     except (OSError, ValueError):
         pass
+    room //= processes
     return min(room, torch.cuda.mem_get_info()[0] // 3) if device == "cuda" and torch.cuda.is_available() else room

@@ -1,8 +1,8 @@
 """How fast each stage of a streamed run is: decoding by the threads, copying to the device, the step itself.
 
 Decoding runs beside the rest, so it is the limit where the steps wait for it. Images/s of a stage are what it would do
-if the others cost nothing: for decoding the time of all threads divided by their number. On a GPU the step is timed by
-events, which wait for nothing until the figures are read; elsewhere it is what the loop spends outside the feed.
+if the others cost nothing: for decoding the time of all threads divided by their number. On a GPU copies and steps are
+timed by events, which wait for nothing until the figures are read; elsewhere by the clock of the loop.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Stages:
     def __init__(self, workers: int, device: torch.device) -> None:
         self.workers, self.cuda = max(1, workers), device.type == "cuda"
         self._lock = threading.Lock()
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._zero()
 
     def _zero(self) -> None:
@@ -44,30 +44,38 @@ class Stages:
                 self.decoded += stage == "decode"
 
     @contextmanager
+    def on_device(self, stage: str) -> Iterator[None]:
+        """Count to a stage what the device spends on what is sent to it within."""
+        if not self.cuda:
+            with self.during(stage):
+                yield
+            return
+        first, last = _event(), _event()
+        first.record()
+        yield
+        last.record()
+        self._events.append((stage, first, last))
+
+    @contextmanager
     def stepping(self, images: int) -> Iterator[None]:
         """One step, with so many images read for it."""
         self.images += images
-        if not self.cuda:
-            with self.during("step"):
-                yield
-            return
-        pair = _event(), _event()
-        pair[0].record()
-        yield
-        pair[1].record()
-        self._events.append(pair)
+        with self.on_device("step"):
+            yield
 
     def read(self) -> dict[str, float | str | None]:
         """Images/s of each stage, the share of the time in which steps waited, and the limit. All starts anew."""
         if self._events:
-            self._events[-1][1].synchronize()
-            self.seconds["step"] = sum(first.elapsed_time(last) for first, last in self._events) / 1000
+            self._events[-1][2].synchronize()
+        for stage, first, last in self._events:
+            self.seconds[stage] += first.elapsed_time(last) / 1000
         with self._lock:
             seconds, images, decoded = dict(self.seconds), self.images, self.decoded
             self._zero()
+        busy = seconds["copy"] + seconds["step"]
         # On a GPU the host waits for pictures while the device is busy: only what is left then holds it up.
-        spent = max(seconds["wait"] + seconds["copy"], seconds["step"]) if self.cuda else _sum(seconds)
-        waited = (spent - seconds["step"]) / spent if self.cuda and spent else seconds["wait"] / spent if spent else 0.0
+        spent = max(seconds["wait"], busy) if self.cuda else seconds["wait"] + busy
+        waited = (spent - busy) / spent if spent else 0.0
         rates = {
             "decode_images_per_second": _rate(decoded, seconds["decode"] / self.workers),
             "copy_images_per_second": _rate(images, seconds["copy"]),
@@ -96,10 +104,6 @@ def in_words(found: dict[str, float | str | None], workers: int) -> str:
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-
-
-def _sum(seconds: dict[str, float]) -> float:
-    return seconds["wait"] + seconds["copy"] + seconds["step"]
 
 
 def _rate(count: int, seconds: float) -> float | None:

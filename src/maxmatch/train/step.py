@@ -134,7 +134,7 @@ class Step:
             self._go(self.draws.k(t))
             return
         feed.load(t, self.last)
-        with feed.stages.stepping(sum(batch for batch, _ in self.draws.pools.values())):
+        with feed.stages.stepping(feed.images):
             self._go(self.draws.k(t))
 
     def _advance(self, k: int) -> None:

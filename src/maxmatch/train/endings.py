@@ -1,0 +1,101 @@
+"""What is said when a run ends before its time: one line, by one process, with what to type."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from maxmatch.errors import Unsaid, UserError
+from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.distributed import Ranks, first_to_fail
+from maxmatch.train.launcher import began, launcher
+from maxmatch.train.recipe import Recipe
+
+
+def to_resume(recipe: Recipe, folder: Path, ranks: Ranks) -> str:
+    """What to type to go on with a run, on as many processes."""
+    return f"{ranks.command} {recipe.verb} --resume --out {shlex.quote(str(folder))}"
+
+
+@contextmanager
+def one_voice(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[None]:
+    """The first rank that fails says why, in one line; the others, which fail by it or like it, are silent."""
+    try:
+        yield
+    except Exception as error:
+        if ranks.count == 1:
+            raise
+        said = _told(error, recipe, folder, ranks)
+        if not first_to_fail():
+            raise Unsaid(said.code if isinstance(said, UserError) else 1) from None
+        if not isinstance(said, UserError):
+            raise
+        said.from_rank = True
+        raise said from None
+
+
+@contextmanager
+def one_line_errors(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[None]:
+    """A full disk, an unwritable folder or too little memory is the user's to mend: say it in one line."""
+    try:
+        yield
+    except OSError as error:
+        what = os.strerror(error.errno) if error.errno else str(error)
+        begun = _begun(folder, ranks)
+        hint = f"then type {to_resume(recipe, folder, ranks)}" if begun else "or give another --out"
+        raise UserError(f"{error.filename or folder}: {what}; mend that, {hint}") from None
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
+            raise
+        if not _begun(folder, ranks) and recipe.data.name in ("folder", "imagenet"):
+            raise UserError("out of memory while reading the pictures: add --set data.resident=false") from None
+        raise UserError(_too_large(recipe, ranks)) from None
+
+
+def _too_large(recipe: Recipe, ranks: Ranks) -> str:
+    """What to say of a step that memory does not hold; several processes know no micro_batch."""
+    t, n = recipe.train, ranks.count
+    if n == 1:
+        smaller = max(2, (t.micro_batch or t.batch * (1 + t.ratio)) // 4)
+        return (
+            f"out of memory with train.batch = {t.batch}, train.ratio = {t.ratio} and train.micro_batch = "
+            f"{t.micro_batch}: begin again with --force --set train.micro_batch={smaller}"
+        )
+    less = f"train.batch={max(n, t.batch // 2 // n * n)}" if t.batch > n else f"train.ratio={max(1, t.ratio // 2)}"
+    return (
+        f"out of memory with train.batch = {t.batch} and train.ratio = {t.ratio} on {n} processes: begin again with "
+        f"more of them, or type {ranks.command} {recipe.verb} and the rest as before, with --force --set {less}"
+    )
+
+
+def _told(error: Exception, recipe: Recipe, folder: Path, ranks: Ranks) -> Exception:
+    """What to say of an error: that another process is gone, or that a weight is never used, in our words."""
+    words = str(error)
+    if not isinstance(error, RuntimeError):
+        return error
+    if isinstance(error, dist.DistError) or any(sign in words for sign in ("gloo", "NCCL", "Connection closed")):
+        gone = "a process of this run is gone, and the others stop"
+        if not _begun(folder, ranks):
+            return UserError(f"{gone}; the run had not begun: type the same command again")
+        found = checkpoints(folder / "checkpoint")
+        kept = f"{found[-1]} is the newest checkpoint" if found else "there is no checkpoint yet"
+        return UserError(f"{gone}; {kept}: type {to_resume(recipe, folder, ranks)}")
+    if "finished reduction in the prior iteration" in words:
+        return UserError(
+            "this net has weights that a step does not use, and several processes must use them all: freeze them "
+            "(requires_grad = False), or train in one process"
+        )
+    return error
+
+
+def _begun(folder: Path, ranks: Ranks) -> bool:
+    """Whether the folder holds this run; with --force it may still hold the one that was to be replaced."""
+    if ranks.count == 1 or launcher() is None:
+        return (folder / "recipe.json").exists()
+    return began(folder)
