@@ -148,7 +148,7 @@ def tell(row: dict[str, Any], first: dict[str, Any]) -> str:
         if stages[f"{stage}_images_per_second"]
     }
     told += "; " + ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in shares.items())
-    told += f", waiting {100 * (1 - sum(shares.values())):.0f} %"
+    told += f", waiting {100 * max(0, 1 - sum(shares.values())):.0f} %"
     return told + f"; the threads decode {stages['decode_images_per_second'] or 0:,.0f} pictures/s"
 
 
