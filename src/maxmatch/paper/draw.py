@@ -124,10 +124,10 @@ def _effect_of_k(found: Found) -> Figure:
             if len(folds) > 1:
                 axis.plot([place] * len(folds), folds, ".", color=INK, markersize=3)
             top = max(row["error"] + (row["std"] or 0), *folds)
-            axis.annotate(f"{row['error']:.2f}", (place, top), (0, 7), textcoords="offset points", ha="center",
+            axis.annotate(f"{row['error']:.2f}", (place, top), (3, 7), textcoords="offset points", ha="left",
                           fontsize=8)  # fmt: skip
         axis.set_xticks([int(arm.label.removeprefix("K = ")) for arm in EFFECT_OF_K])
-        axis.set_xlim(0.4, 7.6)
+        axis.set_xlim(0.4, 8.2)
         axis.margins(y=0.25)
         axis.set_title(_panel_title(found, panel))
         axis.set_xlabel("K, strong views an image (1: FixMatch)")
