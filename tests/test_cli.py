@@ -15,6 +15,7 @@ from PIL import Image
 
 import maxmatch
 from maxmatch.cli import run
+from maxmatch.train.launcher import launcher, note_job
 
 SMALL = [
     "--set",
@@ -615,7 +616,8 @@ def test_of_several_processes_one_speaks(capsys, monkeypatch, trained):
 def test_started_again_by_torchrun_a_run_goes_on(capsys, monkeypatch, trained):
     words = ("train", "digits@20", *SMALL, "--out", trained)
     assert "already holds a run" in call(capsys, *words)[2]
-    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    note_job(trained, [launcher()])  # as if it had been begun by the torchrun that starts this again
     code, out, said = call(capsys, *words, "--force")
     assert (code, json.loads(out)["steps"]) == (0, 6)
     assert "is finished" in said

@@ -315,6 +315,7 @@ def test_a_restart_by_torchrun_goes_on_with_the_run_even_with_force(tmp_path, mo
         "--set",
         "train.batch=8",
     ]
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
     assert command(words) == 0
     before = (tmp_path / "a" / "model.safetensors").stat().st_mtime_ns
     monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")

@@ -64,8 +64,8 @@ def test_a_run_that_was_to_be_replaced_is_not_offered_to_go_on_with(folder, monk
     ("settings", "ranks", "line"),
     [
         ({"batch": 64}, Ranks(), "begin again with --force --set train.micro_batch=128"),
-        ({"batch": 64}, TWO, "torchrun --nproc_per_node=2 -m maxmatch train and the rest as before, "
-         "with --force --set train.batch=32"),
+        ({"batch": 64}, TWO, "begin again on more of them, or by torchrun --nproc_per_node=2 -m maxmatch train and the "
+         "rest as before, with --force --set train.batch=32"),
         ({"batch": 6}, TWO, "with --force --set train.batch=2"),
         ({"batch": 2}, TWO, "with --force --set train.ratio=3"),
     ],
@@ -79,6 +79,13 @@ def test_too_little_memory_says_what_these_processes_can_do(folder, settings, ra
     assert int(value) % ranks.count == 0 or name != "batch"
     assert ("micro_batch" in told) == (ranks.count == 1)
     replace(recipe.train, **{name: int(value)})
+
+
+def test_where_each_process_has_one_image_a_smaller_net_is_what_is_left(folder):
+    recipe = compose("digits", "fixmatch", given={"train": {"batch": 2, "ratio": 1}})
+    told = said(MemoryError(), recipe, folder, TWO)
+    assert told.endswith("with --force --set net.name=, a smaller one")
+    assert "more of them" not in told
 
 
 def test_too_little_memory_for_a_pretraining_names_its_command(folder):

@@ -31,7 +31,7 @@ def words(verb, data, *sets, steps=6):
 def test_ranks_do_more_than_plain_steps_as_one(tmp_path):
     """One test, since starting processes is what takes the time; it names everything that is wrong."""
     pictures = tiny.make_folder(tmp_path / "pictures", classes=3, train=6, val=2)
-    learn = words("train", f"{pictures}@6", "train.sync_batchnorm=true", "method.threshold=0.3")
+    learn = words("train", f"{pictures}@6", "train.sync_batchnorm=true", "method.threshold=0.4")
     contrast = words("pretrain", pictures, "method.queue=20", "method.dimension=8")
     with mock.patch.dict("train.test_distributed.CASES", CASES):
         plain, compiled = recipe("pseudo-label"), recipe("pseudo-label", step="compiled")

@@ -67,11 +67,12 @@ def _too_large(recipe: Recipe, ranks: Ranks) -> str:
             f"out of memory with train.batch = {t.batch}, train.ratio = {t.ratio} and train.micro_batch = "
             f"{t.micro_batch}: begin again with --force --set train.micro_batch={smaller}"
         )
-    less = f"train.batch={max(n, t.batch // 2 // n * n)}" if t.batch > n else f"train.ratio={max(1, t.ratio // 2)}"
-    return (
-        f"out of memory with train.batch = {t.batch} and train.ratio = {t.ratio} on {n} processes: begin again with "
-        f"more of them, or type {ranks.command} {recipe.verb} and the rest as before, with --force --set {less}"
-    )
+    told = f"out of memory with train.batch = {t.batch} and train.ratio = {t.ratio} on {n} processes: begin again"
+    if t.batch > n:
+        more, less = " on more of them, or", f"train.batch={max(n, t.batch // 2 // n * n)}"
+    else:  # one labelled image each: no more processes could have a part of the batch
+        more, less = "", f"train.ratio={t.ratio // 2}" if t.ratio > 1 else "net.name=, a smaller one"
+    return f"{told}{more} by {ranks.command} {recipe.verb} and the rest as before, with --force --set {less}"
 
 
 def _told(error: Exception, recipe: Recipe, folder: Path, ranks: Ranks) -> Exception:
