@@ -8,7 +8,6 @@ import torch
 from PIL import Image
 
 from maxmatch.data.files import Files, read_slot
-from maxmatch.data.folder import _decode_plain, open_image
 from maxmatch.data.layout import read_layout
 from maxmatch.data.pictures import load_pictures, look_at
 from maxmatch.errors import UsageError, UserError
@@ -72,50 +71,12 @@ def test_large_pictures_are_shrunk_in_shape_and_small_ones_never_enlarged(tmp_pa
     assert read_slot(tmp_path / "small.png", 3, 60)[1] == (3, 5)
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_jpeg_files_have_the_pixels_of_pil(tmp_path, channels):
-    """Those that torchvision decodes and those that it must leave to PIL: turned, CMYK, decoded at half the size."""
-    rng = np.random.default_rng(0)
-    picture = Image.fromarray(rng.integers(0, 256, (9, 14, 3), np.uint8)).resize((70, 45), Image.Resampling.BICUBIC)
-    kinds = {"plain": {}, "progressive": {"progressive": True}, "fine": {"subsampling": 0, "quality": 97}}
-    for name, options in kinds.items():
-        picture.save(tmp_path / f"{name}.jpg", **options)
-    picture.convert("L").save(tmp_path / "grey.jpg")
-    picture.convert("CMYK").save(tmp_path / "cmyk.jpg")
-    for way in range(2, 9):
-        exif = Image.Exif()
-        exif[0x0112] = way
-        picture.save(tmp_path / f"turned-{way}.jpg", exif=exif)
-    (tmp_path / "more.jpg").write_bytes((tmp_path / "plain.jpg").read_bytes() + b"behind its end")
-    taken = 0
-    for path in sorted(tmp_path.iterdir()):
-        slot, (height, width) = read_slot(path, channels, 80)
-        wanted = np.array(open_image(path, channels, (80, 80))).reshape(height, width, channels).transpose(2, 0, 1)
-        assert np.array_equal(slot[:, :height, :width].numpy(), wanted), path.name
-        taken += _decode_plain(path.read_bytes(), channels, (80, 80)) is not None
-    assert taken == 4
-    # PIL reads it at half its size where a quarter of it is enough.
-    assert _decode_plain((tmp_path / "plain.jpg").read_bytes(), channels, (20, 20)) is None
-
-
-def test_without_torchvisions_decoder_pil_reads_the_same(tmp_path, monkeypatch):
-    import torchvision.io
-
-    colour().save(tmp_path / "a.jpg")
-    before = read_slot(tmp_path / "a.jpg", 3, 32)[0]
-    monkeypatch.delattr(torchvision.io, "decode_jpeg")
-    assert _decode_plain((tmp_path / "a.jpg").read_bytes(), 3, (32, 32)) is None
-    assert torch.equal(read_slot(tmp_path / "a.jpg", 3, 32)[0], before)
-
-
 def test_half_a_jpeg_file_is_no_picture(tmp_path):
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)).save(tmp_path / "whole.jpg")
     data = (tmp_path / "whole.jpg").read_bytes()
     (tmp_path / "half.jpg").write_bytes(data[: len(data) // 2])
     with pytest.raises(OSError, match=r"half\.jpg: cannot be read as a picture"):
         read_slot(tmp_path / "half.jpg", 3, 80)
-    with pytest.raises(OSError, match=r"none\.jpg: No such file"):
-        read_slot(tmp_path / "none.jpg", 3, 80)
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png"])

@@ -17,8 +17,8 @@ from maxmatch.data.pictures import Look
 from maxmatch.errors import UsageError
 from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.decoders import Decoders
 from maxmatch.train.distributed import Ranks
-from maxmatch.train.feed import Feed
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
 from maxmatch.train.pictures import suited
@@ -79,16 +79,20 @@ def test_tiny_pictures_of_one_size_are_taken_as_they_are():
 
 def test_kept_or_streamed_with_any_number_of_workers_the_weights_are_the_same(photos, tmp_path):
     fit(recipe_of(photos, data={"labels": 4}), tmp_path / "kept", quiet=True)
-    for workers in (0, 3):
-        data = {"resident": False, "workers": workers, "labels": 4}  # some of the labels: positions are not in a row
-        fit(recipe_of(photos, data=data), tmp_path / str(workers), quiet=True)
-        ours, theirs = weights(tmp_path / str(workers)), weights(tmp_path / "kept")
+    for workers, decoders in ((0, "threads"), (3, "threads"), (2, "processes")):
+        # Some of the labels: positions are not in a row.
+        data = {"resident": False, "workers": workers, "decoders": decoders, "labels": 4}
+        out = tmp_path / f"{workers} {decoders}"
+        fit(recipe_of(photos, data=data), out, quiet=True)
+        ours, theirs = weights(out), weights(tmp_path / "kept")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 def test_a_method_that_uses_no_unlabelled_pictures_reads_none(photos, tmp_path, monkeypatch):
-    read, whole = set(), Feed._read
-    monkeypatch.setattr(Feed, "_read", lambda self, number, *place: read.add(number) or whole(self, number, *place))
+    read, whole = set(), Decoders.send_for
+    monkeypatch.setattr(
+        Decoders, "send_for", lambda self, tray, name, numbers: read.update(numbers) or whole(self, tray, name, numbers)
+    )
     for name, resident in (("streamed", False), ("kept", True)):
         fit(recipe_of(photos, "supervised", data={"labels": 6, "resident": resident}), tmp_path / name, quiet=True)
     split = json.loads((tmp_path / "streamed" / "split.json").read_text())

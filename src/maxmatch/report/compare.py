@@ -16,7 +16,7 @@ from maxmatch.report.repeat import open_values
 PAIRS = 4  # up to so many runs each is compared with each; more are compared with the first
 # What makes two runs of one kind a repetition, not another setting.
 REPEATED = {("train", "seed"), ("train", "fold"), ("train", "device"), ("train", "threads"), ("train", "init"),
-            ("data", "path"), ("data", "resident"), ("data", "workers")}  # fmt: skip
+            ("data", "path"), ("data", "resident"), ("data", "workers"), ("data", "decoders")}  # fmt: skip
 
 
 class Paired(NamedTuple):

@@ -88,7 +88,9 @@ class Training:
         )
         pools = {"labelled": split.labelled, "unlabelled": split.unlabelled}
         places = {name: found for name, found in pools.items() if getattr(needs, name)}  # the others are not read
-        feed = Feed(images.files, places, draws, device) if images.files is not None and images.streamed else None
+        feed = None
+        if images.files is not None and images.streamed:
+            feed = Feed(images.files, places, draws, device, recipe.data.decoders)
         batches = Batches(images, split, self.views, needs, device, feed)
         mode, note = choose_mode(settings.step, recipe.method, device, settings.micro_batch, ranks.count)
         self.step = Step(
@@ -218,7 +220,7 @@ class Training:
             metrics.write("speed", at, stages)  # a line of its own: it is never the same twice
             if stages["limit"] == "decode" and not self._told_limit:
                 self._told_limit = True
-                self.screen.tell(in_words(stages, feed.files.workers))
+                self.screen.tell(in_words(stages, f"{feed.files.workers} {feed.decoders.kind}"))
 
     def _evaluate(self, metrics: Metrics | Unwritten, at: int) -> None:
         found: dict[str, float | int | None] = {}

@@ -59,7 +59,8 @@ class DataSettings:
     middle: float = 1.0  # the share of a test picture's short side that is judged: 0.875 is Resize 256, CenterCrop 224
     channels: int = 3
     resident: bool | Auto = "auto"  # keep all pictures in memory; auto: if they take at most a third of it
-    workers: int | Auto = "auto"  # threads of each process that decode; nothing depends on how many
+    workers: int | Auto = "auto"  # how many decode, for each rank; nothing depends on it
+    decoders: Literal["auto", "threads", "processes"] = "auto"  # who decodes step by step; auto: beside a GPU processes
     strict: bool = False  # True: refuse what would be left out
 
 

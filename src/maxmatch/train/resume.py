@@ -17,7 +17,9 @@ from maxmatch.train.recipes import RECIPES, fitting, overlay, read_config
 INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
 CHANGEABLE = {
     "train": frozenset({"device", "kernels", "steps", "epochs"}) | INTERVALS,
-    "data": frozenset({"path", "label_file", "resident", "workers"}),  # where the same pictures are, how they are read
+    "data": frozenset(
+        {"path", "label_file", "resident", "workers", "decoders"}
+    ),  # where the same pictures are, who reads
 }
 SETTLED = frozenset(
     {"batchnorm_momentum", "ema_decay", "fold", "threads", "device", "precision"}

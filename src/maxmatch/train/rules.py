@@ -10,13 +10,29 @@ from maxmatch.errors import UsageError
 if TYPE_CHECKING:
     from maxmatch.train.recipe import Recipe
 
+# Settings of [data] that are for a folder of pictures alone.
+PICTURES = (
+    "path", "label_file", "side", "canvas", "middle", "channels", "resident", "workers", "decoders", "strict",
+)  # fmt: skip
+
 
 def check(recipe: Recipe) -> None:
     """Refuse the first setting that breaks a rule."""
     t, d = recipe.train, recipe.data
     least = 1 if t.epochs is None else 0  # 0 is once an epoch
     if d.name not in ("folder", "imagenet"):
-        for name in ("path", "label_file", "side", "canvas", "middle", "channels", "resident", "workers", "strict"):
+        for name in (
+            "path",
+            "label_file",
+            "side",
+            "canvas",
+            "middle",
+            "channels",
+            "resident",
+            "workers",
+            "decoders",
+            "strict",
+        ):
             if getattr(d, name) != getattr(type(d)(), name):
                 raise UsageError(f"data.{name} = {getattr(d, name)}: it is for a folder of pictures; leave it out")
     rules = [

@@ -1,13 +1,12 @@
-"""How fast each stage of a streamed run is: decoding by the threads, copying to the device, the step itself.
+"""How fast each stage of a streamed run is: decoding beside the steps, copying to the device, the step itself.
 
 Decoding runs beside the rest, so it is the limit where the steps wait for it. Images/s of a stage are what it would do
-if the others cost nothing: for decoding the time of all threads divided by their number. On a GPU copies and steps are
-timed by events, which wait for nothing until the figures are read; elsewhere by the clock of the loop.
+if the others cost nothing: for decoding the time of all who do it divided by their number. On a GPU copies and steps
+are timed by events, which wait for nothing until the figures are read; elsewhere by the clock of the loop.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ class Stages:
 
     def __init__(self, workers: int, device: torch.device) -> None:
         self.workers, self.cuda = max(1, workers), device.type == "cuda"
-        self._lock = threading.Lock()
         self._events: list[tuple[str, torch.cuda.Event, torch.cuda.Event]] = []
         self._zero()
 
@@ -33,15 +31,17 @@ class Stages:
 
     @contextmanager
     def during(self, stage: str) -> Iterator[None]:
-        """Count the time within to a stage; threads may do so at once."""
+        """Count the time within to a stage."""
         begun = time.perf_counter()
         try:
             yield
         finally:
-            spent = time.perf_counter() - begun
-            with self._lock:
-                self.seconds[stage] += spent
-                self.decoded += stage == "decode"
+            self.seconds[stage] += time.perf_counter() - begun
+
+    def add_decoded(self, pictures: int, seconds: float) -> None:
+        """So many pictures were decoded, in so many seconds of one thread or process."""
+        self.decoded += pictures
+        self.seconds["decode"] += seconds
 
     @contextmanager
     def on_device(self, stage: str) -> Iterator[None]:
@@ -69,9 +69,8 @@ class Stages:
             self._events[-1][2].synchronize()
         for stage, first, last in self._events:
             self.seconds[stage] += first.elapsed_time(last) / 1000
-        with self._lock:
-            seconds, images, decoded = dict(self.seconds), self.images, self.decoded
-            self._zero()
+        seconds, images, decoded = dict(self.seconds), self.images, self.decoded
+        self._zero()
         busy = seconds["copy"] + seconds["step"]
         # On a GPU the host waits for pictures while the device is busy: only what is left then holds it up.
         spent = max(seconds["wait"], busy) if self.cuda else seconds["wait"] + busy
@@ -87,12 +86,12 @@ class Stages:
         return {**rates, "waiting": round(waited, 4), "limit": limit}
 
 
-def in_words(found: dict[str, float | str | None], workers: int) -> str:
-    """The figures as a line for the log, with what to do where decoding is the limit."""
+def in_words(found: dict[str, float | str | None], decoders: str) -> str:
+    """The figures as a line for the log, with what to do where decoding is the limit; `decoders` as in 4 threads."""
     decode, copy, step = (
         "-" if value is None else f"{value:,.0f}" for name, value in found.items() if name.endswith("_per_second")
     )
-    told = f"images/s: decode {decode} ({workers} threads), copy {copy}, step {step}"
+    told = f"images/s: decode {decode} ({decoders}), copy {copy}, step {step}"
     if found["limit"] != "decode":
         return told
     waiting = float(found["waiting"] or 0)

@@ -1,0 +1,143 @@
+"""Threads and processes fill trays alike; processes end with the one that forked them, and their death is said."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from maxmatch.data.files import Files
+from maxmatch.errors import UsageError, UserError
+from maxmatch.train import decoders
+from maxmatch.train.decoders import Decoders, Tray, choose
+
+CPU = torch.device("cpu")
+linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Nine pictures, each of one grey and a size of its own, and one that is none."""
+    names = []
+    for number in range(10):
+        names.append(f"{number}.jpg")
+        Image.new("L", (8 + number, 12), 20 * number).convert("RGB").save(tmp_path / names[-1], quality=100)
+    (tmp_path / names[7]).write_text("no picture")
+    return Files(tmp_path, tuple(names), 3, 20, workers=2)
+
+
+def trays(kind, count=2, batch=6):
+    slots, sizes = torch.zeros(batch, 3, 20, 20, dtype=torch.uint8), torch.ones(batch, 2, dtype=torch.int32)
+    return [{"a": Tray(slots, sizes, kind == "processes")} for _ in range(count)]
+
+
+@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=linux)])
+def test_they_fill_the_tray_and_name_what_is_broken(files, kind):
+    ring = trays(kind)
+    pool = Decoders(files, ring, kind)
+    numbers = [3, 9, 0, 7, 9, 1]
+    read = pool.receive(pool.send_for(1, "a", numbers))
+    pool.close()
+    assert sum(part.pictures for part in read) == 6
+    assert len(read) == 6  # two workers: portions of one
+    assert all(part.seconds > 0 for part in read)
+    tray = ring[1]["a"]
+    for at, number in enumerate(numbers):
+        if number == 7:
+            assert (tray.slots[at] == 127).all()
+            continue
+        assert tray.sizes[at].tolist() == [12, 8 + number]
+        assert (tray.slots[at][:, :12, : 8 + number].int() - 20 * number).abs().max() <= 1
+        assert not tray.slots[at][:, 12:].any()
+    assert list(files.broken) == ["7.jpg"]
+    assert not ring[0]["a"].slots.any()
+
+
+@pytest.mark.parametrize("count", [1, 7, 100, 448])
+def test_portions_cover_a_batch_once(files, count, monkeypatch):
+    ring = trays("threads", batch=count)
+    pool = Decoders(files, ring, "threads")
+    seen = []
+    monkeypatch.setattr(decoders, "_read", lambda files, tray, first, numbers: seen.append((first, list(numbers))))
+    for read in pool.send_for(0, "a", list(range(count))):
+        read.result()
+    pool.close()
+    assert [n for _, part in sorted(seen) for n in part] == list(range(count))
+    assert all(first == part[0] and len(part) <= 16 for first, part in seen)
+
+
+@linux
+def test_a_killed_process_is_one_line(files):
+    pool = Decoders(files, trays("processes"), "processes")
+    for number in list(pool._pool._processes):
+        os.kill(number, signal.SIGKILL)
+
+    def until_it_is_seen():
+        for _ in range(100):
+            pool.receive(pool.send_for(0, "a", [0, 1]))
+            time.sleep(0.05)
+
+    with pytest.raises(UserError, match=r"ended from outside.*--resume.*--set data\.workers=1$"):
+        until_it_is_seen()
+    pool.close()
+
+
+def test_who_decodes(monkeypatch):
+    monkeypatch.setattr(decoders.sys, "platform", "linux")
+    assert choose("auto", CPU) == "threads"
+    assert choose("auto", torch.device("cuda")) == "processes"
+    assert choose("threads", torch.device("cuda")) == "threads"
+    assert choose("processes", CPU) == "processes"
+    monkeypatch.setattr(decoders.sys, "platform", "darwin")
+    assert choose("auto", torch.device("cuda")) == "threads"
+    with pytest.raises(UsageError, match="type threads"):
+        choose("processes", CPU)
+
+
+ORPHANS = """
+import sys, time
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from test_decoders import trays
+from maxmatch.data.files import Files
+from maxmatch.train.decoders import Decoders
+pool = Decoders(Files(Path(sys.argv[1]), ("0.jpg",), 3, 20, workers=2), trays("processes"), "processes")
+print(*pool._pool._processes, flush=True)
+time.sleep(60)
+"""
+
+
+@linux
+def test_processes_end_with_the_one_that_forked_them(files):
+    words = [sys.executable, "-c", ORPHANS, str(files.root), os.path.dirname(__file__)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as parent:
+        numbers = [int(word) for word in parent.stdout.readline().split()]
+        parent.kill()
+    assert len(numbers) == 2
+    for _ in range(100):
+        if not any(alive(number) for number in numbers):
+            break
+        time.sleep(0.1)
+    assert not any(alive(number) for number in numbers)
+
+
+def alive(number: int) -> bool:
+    try:
+        return "\nState:\tZ" not in open(f"/proc/{number}/status").read()
+    except FileNotFoundError:
+        return False
+
+
+def test_shared_trays_are_like_others():
+    ours, theirs = (trays(kind, 1)[0]["a"] for kind in ("processes", "threads"))
+    assert ours.slots.shape == theirs.slots.shape
+    assert ours.sizes.dtype == theirs.sizes.dtype
+    ours.places[2] = np.uint8(7)
+    assert (ours.slots[2] == 7).all()
