@@ -84,10 +84,29 @@ def run_killed(
     codes, again = [], [*launch, "train", "--resume", "--no-report", "--out", str(out)]
     command = [*launch, "train", *words, "--out", str(out)]
     for number in signals:
-        codes.append(_stopped(command, out, number, checkpoints))
+        codes.append(stopped(command, out, number, checkpoints))
         command = again
     codes.append(subprocess.run(again, capture_output=True, check=False).returncode)
     return codes
+
+
+def stopped(command: Sequence[str], out: Path, number: int, checkpoints: int) -> int:
+    """Run a command, send it a signal once it has written so many more checkpoints, and give its exit code."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    before = seen = _newest(out)
+    while process.poll() is None and checkpoints:
+        if _newest(out) != seen:
+            seen, checkpoints = _newest(out), checkpoints - 1
+        time.sleep(0.002)
+    started = _started_by(process.pid)
+    if process.poll() is None:
+        process.send_signal(number)
+    code = process.wait()
+    while any(map(_lives, started)):  # they save where they are; who goes on to the end is found out below
+        time.sleep(0.01)
+    assert _newest(out) != before, "it ended before its first checkpoint"
+    assert not (out / "result.json").exists(), "it went on to the end"
+    return code
 
 
 def differences(a: Path, b: Path) -> list[str]:
@@ -108,25 +127,6 @@ def differences(a: Path, b: Path) -> list[str]:
 
 def _lines(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def _stopped(command: Sequence[str], out: Path, number: int, checkpoints: int) -> int:
-    """Run a command, send it a signal once it has written so many more checkpoints, and give its exit code."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    before = seen = _newest(out)
-    while process.poll() is None and checkpoints:
-        if _newest(out) != seen:
-            seen, checkpoints = _newest(out), checkpoints - 1
-        time.sleep(0.002)
-    started = _started_by(process.pid)
-    if process.poll() is None:
-        process.send_signal(number)
-    code = process.wait()
-    while any(map(_lives, started)):  # they save where they are; who goes on to the end is found out below
-        time.sleep(0.01)
-    assert _newest(out) != before, "it ended before its first checkpoint"
-    assert not (out / "result.json").exists(), "it went on to the end"
-    return code
 
 
 def _started_by(parent: int) -> list[int]:

@@ -1,9 +1,12 @@
-"""More that torchrun's processes do as one: compiled steps, streamed pictures, a pretraining, and what they must agree on."""
+"""More that torchrun's processes do as one: compiled steps, streamed pictures, a pretraining, an end with torchrun."""
 
 from __future__ import annotations
 
 import json
+import signal
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 from unittest import mock
 
 import torch
@@ -18,6 +21,7 @@ from maxmatch.pretrain import moco
 from maxmatch.train.log import read_metrics
 
 CASES = {**CASES, "pseudo-label": ("pseudo-label", {"method": {"threshold": 0.3, "ramp": 0.0}, "train": {"steps": 3}})}
+SOURCE = str(Path(__file__).parents[2] / "src")
 SETS = ("data.side=16", "data.workers=1", "net.name=wrn-10-1", "train.batch=4", "train.ratio=2", "train.lr=0.01",
         "train.precision=float64", "train.threads=1", "train.log_every=2", "train.checkpoint_every=4",
         "train.evaluate_every=4")  # fmt: skip
@@ -28,8 +32,19 @@ def words(verb, data, *sets, steps=6):
     return [verb, str(data), "--device", "cpu", *(["--no-report"] * (verb == "train")), *found]
 
 
-def test_ranks_do_more_than_plain_steps_as_one(tmp_path):
+def killed_by_torchrun(data, out):
+    """Train in small as on ImageNet by two processes, kill the torchrun above them, and wait until they have ended."""
+    words = tiny.recipe_words(data, epochs=3)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "maxmatch"]
+    assert tiny.stopped([*command, "train", *words, "--out", str(out)], out, signal.SIGKILL, checkpoints=1) == -9
+    return ["train", *words]
+
+
+def test_ranks_do_more_than_plain_steps_as_one(tmp_path, monkeypatch):
     """One test, since starting processes is what takes the time; it names everything that is wrong."""
+    monkeypatch.setenv("PYTHONPATH", SOURCE)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    unkilled = killed_by_torchrun(tiny.make_folder(tmp_path / "imagenet", train=10), tmp_path / "killed")
     pictures = tiny.make_folder(tmp_path / "pictures", classes=3, train=6, val=2)
     learn = words("train", f"{pictures}@6", "train.sync_batchnorm=true", "method.threshold=0.4")
     contrast = words("pretrain", pictures, "method.queue=20", "method.dimension=8")
@@ -40,11 +55,13 @@ def test_ranks_do_more_than_plain_steps_as_one(tmp_path):
         "streamed": {"words": [*learn, "--set", "data.resident=false"]},
         "unequal": {"words": words("train", f"{pictures}@6", steps=2), "room": [2**40, 0]},
         "moco": {"words": [*contrast, "--set", "data.resident=false"]},
+        "killed": {"words": ["train", "--resume", "--no-report"]},
+        "unkilled": {"words": unkilled},
         "fewer": {"recipe": plain, "fewer_on": 1},  # the last: who has once failed is silent afterwards
     }
     for name, job in jobs.items():
         job["out"] = str(tmp_path / name)
-        (tmp_path / name).mkdir()
+        (tmp_path / name).mkdir(exist_ok=True)
     many = run_jobs(tmp_path, 2, list(jobs.values()))
     train({"recipe": plain}, tmp_path / "compiled-1")
     train({"words": [*learn, "--set", "data.resident=true"]}, tmp_path / "streamed-1")
@@ -55,7 +72,7 @@ def test_ranks_do_more_than_plain_steps_as_one(tmp_path):
     wrong = []
     for look, *what in [
         (same_end, "compiled"), (same_end, "streamed"), (same_end, "moco"), (same_bits, "compiled", "streamed", "moco"),
-        (ran_compiled,), (all_streamed,), (told_of_other_images,),
+        (same_to_the_last_bit, "killed", "unkilled"), (ran_compiled,), (all_streamed,), (told_of_other_images,),
     ]:  # fmt: skip
         try:
             look(tmp_path, *what)
@@ -105,6 +122,10 @@ def same_bits(runs, *names):
     for name in names:
         assert (runs / name / "held-0").read_text() == (runs / name / "held-1").read_text(), name
         assert json.loads((runs / name / "result.json").read_text())["ranks"] == 2
+
+
+def same_to_the_last_bit(runs, *names):
+    assert tiny.differences(*(runs / name for name in names)) == []
 
 
 def ran_compiled(runs):

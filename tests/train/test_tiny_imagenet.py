@@ -1,13 +1,13 @@
-"""The whole ImageNet recipe on a generated ImageFolder of 20 classes: killed, resumed, and equal to the unkilled run."""
+"""The whole ImageNet recipe on a generated ImageFolder of 20 classes: killed, resumed, and equal to the unkilled run.
+
+By torchrun, whose processes must end with it, the same is in test_ranks_jobs.py, where they run already.
+"""
 
 from __future__ import annotations
 
 import csv
 import importlib.util
 import json
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,6 @@ spec = importlib.util.spec_from_file_location("tiny_imagenet", ROOT / "benchmark
 tiny = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(tiny)
 
-TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", "-m", "maxmatch")
-
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
@@ -34,27 +32,12 @@ def whole(tmp_path_factory):
     return words, place / "whole"
 
 
-@pytest.fixture
-def apart(monkeypatch):
-    """Processes of their own find the package, and take one core."""
+def test_killed_twice_and_resumed_it_ends_as_the_unkilled_run(whole, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-
-
-def test_killed_twice_and_resumed_it_ends_as_the_unkilled_run(whole, tmp_path, apart):
     words, unkilled = whole
     assert tiny.run_killed(words, tmp_path / "killed", checkpoints=1) == [143, -9, 0]
     assert tiny.differences(unkilled, tmp_path / "killed") == []
-
-
-def test_a_killed_torchrun_takes_its_processes_along_and_the_run_goes_on_as_if_unkilled(whole, tmp_path, apart):
-    words, _ = whole
-    done = subprocess.run([*TORCHRUN, "train", *words, "--out", str(tmp_path / "whole")], capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
-    killed = tiny.run_killed(words, tmp_path / "killed", TORCHRUN, checkpoints=1, signals=(signal.SIGKILL,))
-    assert killed == [-9, 0]
-    assert tiny.differences(tmp_path / "whole", tmp_path / "killed") == []
-    assert json.loads((tmp_path / "killed" / "result.json").read_text())["ranks"] == 2
 
 
 def test_its_lists_are_disjoint_a_tenth_of_each_class_and_its_figures_are_there(whole):
