@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,18 @@ def test_captured_and_eager_steps_agree(tmp_path, method, steps):
         assert int(eager["state.next"]) == steps * 16 % 200
     for name in kept:
         torch.testing.assert_close(other[name], eager[name], rtol=1e-6, atol=1e-7, msg=name)
+
+
+def test_captured_and_eager_steps_agree_on_two_learning_rates_over_milestones(tmp_path):
+    """The captured step must read both rates anew in every replay."""
+    own = {"head_lr": 0.3, "schedule": "milestones", "milestones": (0.4, 0.8)}
+    for mode in MODES:
+        chosen = recipe(mode, "maxmatch", 20)
+        fit(replace(chosen, train=replace(chosen.train, **own)), tmp_path / mode, quiet=True)
+    eager, other = (load_file(checkpoints(tmp_path / mode / "checkpoint")[-1]) for mode in MODES)
+    for name in eager:
+        if name.startswith(("net.", "average.")):
+            torch.testing.assert_close(other[name], eager[name], rtol=1e-6, atol=1e-7, msg=name)
 
 
 @pytest.mark.parametrize("method", ["maxmatch", "moco"])

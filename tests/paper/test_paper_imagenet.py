@@ -17,7 +17,7 @@ from maxmatch.cli import run
 from maxmatch.data.split import share_split
 from maxmatch.paper import command, found
 from maxmatch.paper.imagenet import curves_of, judge
-from maxmatch.paper.published import IMAGENET, IMAGENET_STEPS, LEARNING_RATES
+from maxmatch.paper.published import FINETUNE_STEPS, IMAGENET, IMAGENET_STEPS, LEARNING_RATES
 from maxmatch.paper.targets import find
 from maxmatch.paper.wanted import plan
 from maxmatch.train.epochs import settle_epochs
@@ -28,10 +28,11 @@ NAMES = ("table-imagenet", "table-imagenet-lr", "fig-imagenet-unlabelled", "fig-
 
 
 def result(planned, error: float, top5: float) -> dict:
+    steps = {None: planned.recipe.train.steps, 300: IMAGENET_STEPS, 50: FINETUNE_STEPS}[planned.recipe.train.epochs]
     return {
         "error": {"last": error, "median20": error, "best": error}, "robust_error": error, "steps_per_second": 9.0,
         "net": "resnet50", "device": "a GPU", "strategy": "select", "k": 3, "over": "worst", "top5_error": top5,
-        "steps": planned.recipe.train.steps, "recipe_sha256": "0", "seconds": 1.0, "threads": 1,
+        "steps": steps, "recipe_sha256": "0", "seconds": 1.0, "threads": 1,
     }  # fmt: skip
 
 
@@ -80,6 +81,36 @@ def test_full_is_the_recipe_of_the_paper_and_both_tables_share_their_runs():
     assert settled.train.steps == IMAGENET_STEPS == plan(find("table-imagenet"), "full", Path("paper")).steps
 
 
+def test_finetune_is_run_by_its_own_recipe():
+    (full,) = [run for run in plan(find("table-imagenet"), "full", Path("paper")).runs if "Finetune" in run.label]
+    start = {"train": {"seed": 1, "fold": 1, "init": full.recipe.train.init}}
+    assert full.recipe == compose("imagenet", "supervised", config="imagenet-finetune", given=start)
+    assert full.recipe.train.epochs * (128_117 // full.recipe.train.batch) == FINETUNE_STEPS
+    for budget, data in (("short", "imagenet"), ("short", "cifar10"), ("smoke", "digits")):
+        runs = plan(find("table-imagenet"), budget, Path("paper"), data=data).runs
+        (short,) = [run.recipe for run in runs if "Finetune" in run.label]
+        others = {run.recipe.net.name for run in runs}
+        assert others == {short.net.name}  # that of the pretraining too
+        train = short.train
+        assert (train.lr, train.head_lr, train.schedule, train.milestones) == (0.001, 0.1, "milestones", (0.6, 0.8))
+        assert (train.optimizer, train.ema_decay, short.method.augmentation) == ("sgd", 0.0, "weak")
+        assert (train.batch, train.steps, train.epochs) == (
+            {"imagenet": 256, "cifar10": 64, "digits": 8}[data], 10 if budget == "smoke" else 4000, None,
+        )  # fmt: skip
+
+
+def test_a_run_from_a_pretraining_has_one_name_wherever_it_lies():
+    by_place = {
+        (out, fold): plan(find("table-imagenet"), "smoke", Path(out), folds=[fold]).runs
+        for out in ("a", "/b/c")
+        for fold in (1, 2)
+    }
+    names = [[run.folder.parent.name for run in runs] for runs in by_place.values()]
+    assert names[0] == names[1] == names[2] == names[3]
+    assert len(set(names[0])) == 7
+    assert len({run.recipe.train.init for runs in by_place.values() for run in runs} - {None}) == 4
+
+
 def test_a_page_has_both_errors_and_the_published_ones(made):
     values = {f"{name}{start}": (30.0, 11.0) for name in ("FixMatch", "FixMatch+EMAN") for start in ("", ", MoCo v2")}
     values |= {"MaxMatch": (29.0, 12.0), "MaxMatch, MoCo v2": (28.0, 10.0), "MaxMatch+EMAN, MoCo v2": (31.0, 10.0)}
@@ -100,7 +131,8 @@ def test_a_page_has_both_errors_and_the_published_ones(made):
     assert cells(page, "MaxMatch is below FixMatch from MoCo v2, top-1")[1] == "**held**"
     assert cells(page, "MaxMatch is below FixMatch with EMAN from MoCo v2, top-1")[1] == "**not held**"
     assert cells(page, "All semi-supervised methods are below Finetune")[1] == "**not held**"
-    assert cells(page, "images a step")[1:] == ["64 + 320", "64 + 320"]
+    assert cells(page, "images a step")[1:] == ["64 + 320, 256", "64 + 320"]
+    assert cells(page, "Finetune, MoCo v2")[4] == cells(page, "Finetune, MoCo v2")[8] == "25,000"
     assert cells(page, "n, folds")[1:] == ["1", "1"]
 
 
@@ -146,8 +178,13 @@ def test_in_most_of_the_training_is_more_than_half(made):
     assert judge(without)[2].verdict.answer == "not tested"
 
 
-def test_a_pretraining_is_run_once_and_first_and_its_weights_are_taken(tmp_path):
-    assert run(["paper", "run", "table-imagenet", "--steps", "4", "--device", "cpu", "--out", str(tmp_path)]) == 0
+def test_a_pretraining_is_run_once_and_first_and_its_weights_are_taken(tmp_path, capsys):
+    words = ["paper", "run", "table-imagenet", "--steps", "4", "--device", "cpu", "--out"]
+    assert run([*words, str(tmp_path / "begun")]) == 0
+    tmp_path = (tmp_path / "begun").rename(tmp_path / "moved")
+    capsys.readouterr()
+    assert run([*words, str(tmp_path)]) == 0  # found again
+    assert "all 7 runs are finished already" in capsys.readouterr().err
     recipes = [json.loads(path.read_text()) for path in tmp_path.rglob("recipe.json")]
     assert len(recipes) == 8
     (moco,) = tmp_path.glob("runs/smoke/digits/moco*/fold-1")

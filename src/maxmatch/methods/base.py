@@ -161,6 +161,11 @@ class Needs(NamedTuple):
     mix: float | None = None  # alpha of the Beta(alpha, alpha) that mixing weights come from
     labelled: bool = True  # False: no image is labelled, the pool is all there is
 
+    @property
+    def unlabelled(self) -> bool:
+        """Whether any view of an unlabelled image is asked for."""
+        return self.weak > 0 or max(k for k, _ in self.choices()) > 0
+
     def choices(self) -> tuple[tuple[int, float], ...]:
         """Every K that a step may draw, with its probability."""
         return ((self.strong, 1.0),) if isinstance(self.strong, int) else self.strong

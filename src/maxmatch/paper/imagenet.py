@@ -9,7 +9,7 @@ from maxmatch.benchmark.figures import Row
 from maxmatch.paper.claims import Judged
 from maxmatch.paper.found import Found, summary
 from maxmatch.paper.orderings import Curves, Verdict, above_throughout, all_of, below
-from maxmatch.paper.targets import LEARNING_RATE, PRETRAINED, SCRATCH
+from maxmatch.paper.targets import FINETUNED, LEARNING_RATE, PRETRAINED, SCRATCH
 from maxmatch.train.log import read_metrics
 
 Table = tuple[list[str], list[list[str]]]
@@ -90,8 +90,8 @@ def _of_table(found: Found) -> list[Judged]:
         for figure, errors in (("top-1", last), ("top-5", found.figures("top5_error"))):
             verdict = below(errors, labels, f"MaxMatch{behind}", f"FixMatch{behind}")
             judged.append(Judged(f"MaxMatch is below FixMatch {words}, {figure}", verdict))
-    others = [arm.label for arm in (*SCRATCH, *PRETRAINED[1:])]
-    ahead = all_of([below(last, labels, other, PRETRAINED[0].label) for other in others])
+    others = [arm.label for arm in (*SCRATCH, *PRETRAINED) if arm is not FINETUNED]
+    ahead = all_of([below(last, labels, other, FINETUNED.label) for other in others])
     return [*judged, Judged("All semi-supervised methods are below Finetune", ahead)]
 
 

@@ -138,6 +138,26 @@ def imagenet_authors(method: str = "maxmatch") -> Values:
     return found
 
 
+def imagenet_finetune(method: str = "supervised") -> Values:
+    """The Finetune row of the paper's ImageNet table, from a pretraining (`--init RUN`): labelled images alone.
+
+    50 epochs of 256 images (500 steps each), lr .001 and .1 for the head, a tenth of it from epochs 30 and 40 on, no
+    warm-up and no average. As in EMAN's code, which the paper follows, a view is a random part of the picture, mirrored
+    or not.
+    """
+    found = imagenet_authors(method)
+    found["method"] |= {"augmentation": "weak"} if method == "supervised" else {}
+    found["train"] |= {"epochs": 50, "warmup_epochs": 0, "batch": 256, "ratio": 1, **FINETUNE}
+    return found
+
+
+# On another data set, with another net and batch, this alone is the Finetune row's.
+FINETUNE: dict[str, Any] = {
+    "optimizer": "sgd", "lr": 0.001, "head_lr": 0.1, "schedule": "milestones", "milestones": (0.6, 0.8),
+    "ema_decay": 0.0,
+}  # fmt: skip
+
+
 def _imagenet_method(method: str, k: str) -> dict[str, Any]:
     found: dict[str, Any] = {"name": method}
     if method in ("fixmatch", "maxmatch", "fixmatch-anchoring"):
@@ -188,7 +208,7 @@ def of_pool(dataset: str) -> Values:
 # A recipe is called with the method that was asked for; without one it has its own.
 RECIPES: dict[str, Callable[..., Values]] = {
     "digits": digits, "paper": paper, "fast-1min": fast_1min, "fast-10min": fast_10min, "moco": moco,
-    "imagenet-paper": imagenet_paper, "imagenet-authors": imagenet_authors,
+    "imagenet-paper": imagenet_paper, "imagenet-authors": imagenet_authors, "imagenet-finetune": imagenet_finetune,
 }  # fmt: skip
 # The recipe of a data set where none is asked for; `paper` otherwise.
 DEFAULT = {"digits": "digits", "imagenet": "imagenet-paper"}

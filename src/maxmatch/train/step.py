@@ -84,7 +84,7 @@ class Step:
         self.method, self.batches, self.draws, self.net = method, batches, draws, net
         self.rows = Rows(draws, device)
         row = self.rows.row
-        self.lr = row["lr"]
+        self.lr, self.head_lr = row["lr"], row["head_lr"] if settings.head_lr is not None else None
         self.state = method.state(classes, len(batches.hidden), num_features(net))
         if self.state is not None:
             self.state.to(device, dtype)
@@ -101,7 +101,7 @@ class Step:
             bf16=bf16, compiled=compiled, fused=settings.kernels == "auto" and not synchronised,
             micro_batch=settings.micro_batch, ranks=ranks,
         )  # fmt: skip
-        self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled)
+        self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled, self.head_lr)
         views = max(k for k, _ in method.needs.choices())
         self.health = Health(method.terms, views, device, ranks)
         set_mode(net, "train")
