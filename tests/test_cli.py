@@ -333,7 +333,6 @@ MISTAKES = [
     (["predict", "nowhere", ".", "--format", "xml"], 2, "choose from csv, jsonl"),
     (["predict", "nowhere", ".", "--out", "x.xlsx"], 2, "type a file that ends in .csv or .jsonl"),
     (["train", "digits", "--steps", "3", "--epochs", "2"], 2, "--steps 3 and --epochs 2: they say the same thing"),
-    (["train", "digits", "--set", "method.teacher=eman", "--set", "train.ema_decay=0"], 2, "above 0 where method.teacher"),
     (["predict", "nowhere", ".", "--k", "3"], 2, "it is for --unlabeled"),
     (["predict", "nowhere", ".", "--workers", "0"], 2, "'--workers'"),
     (["predict", "--unlabeled", "nowhere"], 2, "holds no run"),
@@ -359,6 +358,20 @@ MISTAKES = [
     (["pretrain", "./photos"], 2, "no such folder"),
     (["benchmark", "digits@20", "--methods", "moco"], 2, "it learns no classes; type maxmatch pretrain"),
     (["pretrain", "--resume"], 2, "--resume goes with --out"),
+    (["pretrain", "digits", "--steps", "5", "--epochs", "2"], 2, "--steps 5 and --epochs 2: they say the same thing"),
+    (["pretrain", "digits", "--epochs", "0"], 2, "train.epochs = 0: it must be at least 1"),
+    (["pretrain", "digits", "--set", "train.ema_decay=0"], 2, "the average is the teacher of moco"),
+    (
+        ["train", "digits@20", "--method", "ict", "--set", "train.ema_decay=0"],
+        2,
+        "train.ema_decay = 0.0: it must be above 0, 0.999 for example: the average is the teacher of ict",
+    ),
+    (["train", "digits@20", "--method", "mean-teacher", "--set", "train.ema_decay=0"], 2, "teacher of mean-teacher"),
+    (
+        ["train", "digits@20", "--set", "method.teacher=eman", "--set", "train.ema_decay=0"],
+        2,
+        "the average is the teacher of maxmatch with teacher = eman",
+    ),
     (["pretrain", "digits", "--init", "nowhere"], 2, "give the folder of a run"),
 ]  # fmt: skip
 

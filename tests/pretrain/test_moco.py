@@ -24,6 +24,7 @@ from maxmatch.nets import features, make_net, num_features
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.model_file import load_model
 from maxmatch.pretrain.moco import MoCo, Queue, info_nce
+from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.fit import begin, fit
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
@@ -232,7 +233,10 @@ def test_values():
         with pytest.raises(UsageError, match=message):
             MoCo(**options)
     imagenet = compose("imagenet", "moco")
-    assert (imagenet.net.name, imagenet.train.batch, imagenet.train.steps) == ("resnet50", 256, 1_000_912)
+    assert (imagenet.net.name, imagenet.train.batch, imagenet.train.epochs) == ("resnet50", 256, 200)
+    assert settle_epochs(resolve(imagenet, device="cpu", threads=1), 1_281_167).train.steps == 200 * 5004
+    short = compose("imagenet", "moco", given={"train": {"steps": 40}}).train
+    assert (short.epochs, short.steps) == (None, 40)
     assert (imagenet.augment.policy, imagenet.augment.scale, imagenet.method) == ("moco", (0.2, 1.0), MoCo())
 
 
@@ -256,6 +260,19 @@ def call(capsys, *words):
     out, err = capsys.readouterr()
     assert "Traceback" not in err
     return code, out, err
+
+
+def test_a_pretraining_in_epochs_goes_on_in_epochs(photos, tmp_path, capsys):
+    """12 pictures by 4 are 3 steps an epoch."""
+    words = ["pretrain", photos, *SMALL[2:], "--epochs", "2", "--out", tmp_path / "a"]
+    code, out, err = call(capsys, *words)
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 6
+    code, _, err = call(capsys, "pretrain", "--resume", "--out", tmp_path / "a", "--steps", "9")
+    assert (code, "counts in epochs: type --epochs" in err) == (2, True)
+    code, out, err = call(capsys, "pretrain", "--resume", "--out", tmp_path / "a", "--epochs", "3")
+    assert code == 0, err
+    assert json.loads(out)["steps"] == 9
 
 
 def test_a_folder_without_labels_streamed_or_kept_gives_the_same(photos, tmp_path, capsys):

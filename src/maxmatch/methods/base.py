@@ -177,6 +177,7 @@ class Method(ABC):
 
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled")  # the names that `losses` gives
     capturable: ClassVar[bool] = True
+    taught_by_average: ClassVar[bool] = False  # whether `run.teacher` is asked, so that train.ema_decay may not be 0
     year: ClassVar[int | None] = None  # of its paper
     formula: ClassVar[str] = ""  # of what it adds to the labelled images' cross-entropy, for the docs
 

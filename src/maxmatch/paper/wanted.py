@@ -15,9 +15,10 @@ from maxmatch.methods import method_name
 from maxmatch.paper import budgets
 from maxmatch.paper.budgets import Budget
 from maxmatch.paper.targets import Arm, Target
-from maxmatch.settings import plain
+from maxmatch.settings import overlay, plain
+from maxmatch.train.imagenet import FINETUNE
 from maxmatch.train.recipe import Recipe
-from maxmatch.train.recipes import FINETUNE, compose, overlay
+from maxmatch.train.recipes import compose
 from maxmatch.train.resume import saved_recipe
 
 

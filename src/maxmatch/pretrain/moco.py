@@ -52,6 +52,7 @@ class MoCo(Method):
     year: ClassVar[int] = 2020
     formula: ClassVar[str] = "mean_i -log exp(q_i k_i / T) / (exp(q_i k_i / T) + sum_j exp(q_i queue_j / T))"
     terms: ClassVar[tuple[str, ...]] = ("contrastive",)
+    taught_by_average: ClassVar[bool] = True
 
     temperature: float = 0.2
     queue: int = 65_536

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from maxmatch.errors import UsageError
+from maxmatch.methods import method_name
 
 if TYPE_CHECKING:
     from maxmatch.train.recipe import Recipe
@@ -63,8 +64,8 @@ def check(recipe: Recipe) -> None:
         (
             "train.ema_decay",
             t.ema_decay,
-            t.ema_decay != 0 or not recipe.method.averages_statistics,
-            "above 0 where method.teacher is eman, 0.999 for example",
+            t.ema_decay != 0 or not (recipe.method.averages_statistics or recipe.method.taught_by_average),
+            f"above 0, 0.999 for example: the average is the teacher of {_told(recipe)}",
         ),
         ("train.ema_decay", t.ema_decay, t.ema_decay == "auto" or 0 <= t.ema_decay < 1, "in [0, 1), or auto"),
         ("train.seed", t.seed, 0 <= t.seed < 2**63, "0 or more, and below 2^63"),
@@ -95,3 +96,8 @@ def check(recipe: Recipe) -> None:
     for name, value, holds, rule in rules:
         if not holds:
             raise UsageError(f"{name} = {value}: it must be {rule}")
+
+
+def _told(recipe: Recipe) -> str:
+    """The method in words, as far as its teacher goes."""
+    return method_name(recipe.method) + (" with teacher = eman" if recipe.method.averages_statistics else "")
