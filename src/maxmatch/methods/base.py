@@ -79,6 +79,7 @@ class Run(Protocol):
     state: nn.Module | None  # the method's own buffers and heads
     rank: int  # which process this is,
     ranks: int  # of how many
+    companies: int  # in how many batches a pass of all ranks is normalised: as many as ranks, or 1 if synchronised
 
     def net(self, *groups: Tensor) -> Sequence[Tensor]:
         """Logits of each group from one pass over all of them: gradient, running statistics updated."""

@@ -99,7 +99,7 @@ class Step:
         self.run = Runner(
             net, self.average, preprocessing, self.state, row["progress"], row["step"],
             bf16=bf16, compiled=compiled, fused=settings.kernels == "auto" and not synchronised,
-            micro_batch=settings.micro_batch, ranks=ranks,
+            micro_batch=settings.micro_batch, ranks=ranks, synchronised=synchronised,
         )  # fmt: skip
         self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled, self.head_lr)
         views = max(k for k, _ in method.needs.choices())
