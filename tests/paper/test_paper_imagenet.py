@@ -21,6 +21,7 @@ from maxmatch.paper.published import FINETUNE_STEPS, IMAGENET, IMAGENET_STEPS, L
 from maxmatch.paper.targets import find
 from maxmatch.paper.wanted import plan
 from maxmatch.train.epochs import settle_epochs
+from maxmatch.train.log import read_metrics
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 
@@ -44,7 +45,11 @@ def made(monkeypatch, tmp_path):
         wanted = plan(find(name), budget, tmp_path, **asked)
         for planned in wanted.runs:
             planned.folder.mkdir(parents=True, exist_ok=True)
-            lines = [{"step": at, "kind": "evaluate", **line} for at, line in (curves or {}).get(planned.label, ())]
+            lines = [
+                {"step": at, "kind": kind, **line}
+                for at, *both in (curves or {}).get(planned.label, ())
+                for kind, line in zip(("train", "evaluate")[-len(both) :], both, strict=True)
+            ]
             (planned.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         monkeypatch.setattr(found, "find_result", lambda planned: result(planned, *errors(planned.label)))
         files = command.run_target(wanted, only_page=True)
@@ -148,11 +153,12 @@ def test_the_published_rates_keep_their_own_orderings(made):
 
 def test_curves_are_means_at_the_steps_that_all_have_and_are_judged(made):
     def line(top1, top5):
-        return {"unlabelled_error": top1, "unlabelled_top5_error": top5, "unlabelled_images": 7, "error": top1}
+        """What is counted while training, and an evaluation beside it that says something else."""
+        return {"guess_error": top1, "guess_top5_error": top5}, {"unlabelled_error": 3, "error": 4}
 
     curves = {
-        "FixMatch": [(1, line(90, 60)), (2, line(80, 50)), (3, line(70, 41))],
-        "MaxMatch": [(1, line(85, 58)), (3, line(60, 40)), (4, line(1, 1))],
+        "FixMatch": [(1, *line(90, 60)), (2, *line(80, 50)), (3, *line(70, 41))],
+        "MaxMatch": [(1, *line(85, 58)), (3, *line(60, 40)), (4, *line(1, 1))],
     }
     seen, page = made("fig-imagenet-unlabelled", lambda label: (1.0, 1.0), curves)
     steps, found_curves = curves_of(seen)
@@ -161,8 +167,9 @@ def test_curves_are_means_at_the_steps_that_all_have_and_are_judged(made):
         "FixMatch, top-1": [90, 70], "FixMatch, top-5": [60, 41], "MaxMatch, top-1": [85, 60], "MaxMatch, top-5": [58, 40],
     }  # fmt: skip
     assert [one.verdict.answer for one in judge(seen)] == ["held"] * 3
-    assert cells(page, "3")[1:] == ["70.00", "41.00", "60.00", "40.00", "7"]
-    curves["MaxMatch"][1] = (3, line(75, 30))  # above in the end, and its gap in top-5 is the larger one
+    assert cells(page, "3")[1:] == ["70.00", "41.00", "60.00", "40.00"]
+    assert "on the weak views of its unlabelled images, confident or not" in page
+    curves["MaxMatch"][1] = (3, *line(75, 30))  # above in the end, and its gap in top-5 is the larger one
     seen, _ = made("fig-imagenet-unlabelled", lambda label: (1.0, 1.0), curves)
     assert [one.verdict.answer for one in judge(seen)] == ["not held", "held", "not held"]
 
@@ -208,12 +215,16 @@ def test_a_tiny_imagenet_runs_at_smoke_as_a_user_types_it(tmp_path, monkeypatch,
     assert run(["paper", "run", "fig-imagenet-unlabelled", *words]) == 0
     rows = list(csv.DictReader((tmp_path / "out/fig-imagenet-unlabelled-smoke.csv").open()))
     assert [row["step"] for row in rows] == ["2", "4"]
-    for folder in (tmp_path / "out/runs").rglob("result.json"):
-        found_result = json.loads(folder.read_text())
+    figures = {"top-1": "guess_error", "top-5": "guess_top5_error"}
+    for folder in (path.parent for path in (tmp_path / "out/runs").rglob("result.json")):
+        found_result = json.loads((folder / "result.json").read_text())
         label = "MaxMatch" if found_result["method"] == "maxmatch" else "FixMatch"
-        assert float(rows[-1][f"{label}, top-1"]) == found_result["unlabelled_error"]
-        assert float(rows[-1][f"{label}, top-5"]) == found_result["unlabelled_top5_error"]
+        logged = [line for line in read_metrics(folder / "metrics.jsonl") if line["kind"] == "train"]
+        for name, figure in figures.items():
+            each = [line[figure] for line in logged]
+            since = [(each[0] + each[1]) / 2, (each[2] + each[3]) / 2]  # the evaluation before
+            assert [float(row[f"{label}, {name}"]) for row in rows] == pytest.approx(since)
         assert (found_result["unlabelled_images"], found_result["labels"]) == (54, 6)
     page = (tmp_path / "out/fig-imagenet-unlabelled-smoke.md").read_text()
     assert "**SMOKE" in page
-    assert cells(page, "4")[-1] == "54"
+    assert len(cells(page, "4")) == 5

@@ -114,7 +114,8 @@ def _numbers(found: Found) -> list[str]:
     if kind == "imagenet":
         return [_table(*imagenet.table_of(found)), imagenet.NOTE]
     if kind == "curves":
-        return [_table(*imagenet.curve_table(found)), f"All evaluations are in {found.wanted.stem.name}.csv."]
+        told = [imagenet.UNLABELLED_NOTE] if found.wanted.target.name == imagenet.UNLABELLED else []
+        return [_table(*imagenet.curve_table(found)), *told, f"All evaluations are in {found.wanted.stem.name}.csv."]
     rows = summary(found)
     beside = kind in ("bars", "k") and any(row["same_data"] for row in rows)
     heads = ["labels", "method", "error %", "n", "steps", "robust error %", "strategy"]

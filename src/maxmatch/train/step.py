@@ -103,7 +103,7 @@ class Step:
         )  # fmt: skip
         self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled, self.head_lr)
         views = max(k for k, _ in method.needs.choices())
-        self.health = Health(method.terms, views, device, ranks)
+        self.health = Health(method.terms, views, device, ranks, classes)
         set_mode(net, "train")
         self._losses = averaged_gradients(lambda batch: self.method.losses(self.run, batch), net, self.state, ranks)
         self._make_batch, self._add_health = self._makers(compiled)
