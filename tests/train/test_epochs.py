@@ -147,13 +147,14 @@ def test_a_saved_recipe_counts_anew_for_other_data(tmp_path):
     assert (settled.steps, settled.warmup, settled.evaluate_every) == (200, 100, 100)
 
 
+@pytest.mark.parametrize("config", ["imagenet-authors", "imagenet-finetune"])
 @pytest.mark.parametrize("length", [{"epochs": 2, "warmup_epochs": 1}, {"steps": 60}])
-def test_the_words_that_began_a_run_go_on_with_it(tmp_path, length):
+def test_the_words_that_began_a_run_go_on_with_it(tmp_path, length, config):
     given = {"data": {"name": "imagenet", "side": 32}, "train": {"batch": 4, **length}}
-    begun = resolve(compose(config="imagenet-authors", given=given), device="cpu", threads=1)
-    saved = settle_epochs(begun, 400)
+    begun = resolve(compose(config=config, given=given), device="cpu", threads=1)
+    saved = settle_epochs(begun, 400, 40)
     (tmp_path / "recipe.json").write_text(saved.to_json())
-    assert resumed_recipe(tmp_path, given, "imagenet-authors") == saved
+    assert resumed_recipe(tmp_path, given, config) == saved
 
 
 @pytest.mark.parametrize(

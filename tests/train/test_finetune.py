@@ -97,6 +97,7 @@ def test_a_run_that_died_goes_on_with_both_rates(tiny, tmp_path, monkeypatch, op
 
 def test_the_recipe_is_the_protocols():
     recipe = compose("imagenet", "supervised", config="imagenet-finetune", given={"train": {"init": "runs/p"}})
+    assert compose("imagenet", config="imagenet-finetune", given={"train": {"init": "runs/p"}}) == recipe
     train = recipe.train
     assert (train.lr, train.head_lr, train.batch, train.epochs, train.warmup_epochs) == (0.001, 0.1, 256, 50, 0)
     assert (train.momentum, train.nesterov, train.weight_decay, train.ema_decay) == (0.9, False, 1e-4, 0.0)

@@ -79,8 +79,8 @@ def differences(budget: Budget, folds: int, steps: int, of_paper: int = FOLDS, i
     ends = "Muon instead of SGD, cosine to 0 instead of 7/16 of a period, averages over 5 % of the steps"
     if its_steps != STEPS:  # ImageNet: the cosine of the paper ends at 0 too
         ends = (
-            "Muon instead of SGD (Finetune: SGD), one value of the cosine a step instead of an epoch, averages over 5 % "
-            "of the steps"
+            "Muon instead of SGD (Finetune: SGD), one value of the cosine a step instead of an epoch, averages over "
+            "5 % of the steps"
         )
     if budget == "smoke":
         ends = "a tiny net, 8 + 16 images a step, threshold 0.2 for FixMatch and MaxMatch"
