@@ -401,7 +401,7 @@ def test_an_old_checkpoint_and_an_old_model_are_refused_in_one_line(trained, tmp
         save_file(load_file(path), path, {"format_version": "0"})
     code, _, err = call(capsys, "train", "--resume", "--out", old)
     assert (code, err.count("\n")) == (1, 1)
-    assert "has format 0, this version reads 1" in err
+    assert "has format 0, this version reads 2" in err
     code, _, err = call(capsys, "evaluate", old)
     assert code == 1
     assert "has format 0, this version reads 1" in err

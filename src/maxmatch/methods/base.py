@@ -165,8 +165,8 @@ class Needs(NamedTuple):
 
     @property
     def unlabelled(self) -> bool:
-        """Whether any view of an unlabelled image is asked for."""
-        return self.weak > 0 or max(k for k, _ in self.choices()) > 0
+        """Whether a step looks at unlabelled images."""
+        return self.weak > 0 or any(k for k, _ in self.choices())
 
     def choices(self) -> tuple[tuple[int, float], ...]:
         """Every K that a step may draw, with its probability."""
