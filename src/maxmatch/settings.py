@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 from maxmatch.errors import UsageError, unknown
 
 T = TypeVar("T")
+Values = dict[str, dict[str, Any]]  # two levels: sections of plain values
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -77,6 +78,15 @@ def parse_value(text: str) -> Any:
         return tomllib.loads(f"v = {text}")["v"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def overlay(*layers: Mapping[str, Mapping[str, Any]]) -> Values:
+    """Sections merged, later layers over earlier ones."""
+    merged: Values = {}
+    for layer in layers:
+        for section, values in layer.items():
+            merged.setdefault(section, {}).update(values)
+    return merged
 
 
 def to_toml(sections: Mapping[str, Mapping[str, Any]]) -> str:

@@ -349,4 +349,5 @@ def test_seen_is_detached_and_complete():
             continue
         assert seen.per_view.shape == (3, UNLABELLED)
         assert seen.winner.shape == seen.keep.shape == (UNLABELLED,)
-        assert not any(part.requires_grad for part in seen)
+        assert seen.guess is None or len(seen.guess) == UNLABELLED
+        assert not any(part.requires_grad for part in seen if part is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
@@ -135,6 +136,45 @@ def test_a_run_on_shards_is_that_on_the_folder_and_goes_on_with_either_in_mid_ep
     assert all(torch.equal(ours[name], again[name]) for name in ours)
     found = json.loads((tmp_path / "cut/result.json").read_text())
     assert [found[name] for name in ("error", "unlabelled_error")] == [whole["error"], whole["unlabelled_error"]]
+
+
+def test_a_packing_that_was_broken_off_is_refused_until_it_is_done_again(
+    pictures, shards, tmp_path, capsys, monkeypatch
+):
+    from maxmatch.data import shards as module
+
+    out, size = tmp_path / "my shards", []
+    portions, tar = module._portions, module._tar
+
+    def killed(root, held, file):
+        for number, member in enumerate(tar(root, held, file)):
+            if size == [1, 1] and number == 2:
+                raise KeyboardInterrupt
+            yield member
+        size.append(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_portions", lambda members, _: portions(members, 20_000))
+        patch.setattr(module, "_tar", killed)
+        assert run(["data", "shard", str(pictures), str(out), "--size", "3"]) == 130
+    (out / ".00002.tar.tmp").write_bytes(b"as a kill leaves it")
+    assert sorted(path.name for path in out.iterdir()) == [".00002.tar.tmp", ".unfinished", "00000.tar", "00001.tar"]
+    capsys.readouterr()
+    for words in (["train", str(out), *TRAIN, "--epochs", "1", "--out", str(tmp_path / "run")], ["preview", str(out)]):
+        assert run(words) == 1
+        (said,) = capsys.readouterr().err.strip().splitlines()
+        assert "not all its shards were written; type maxmatch data shard" in said
+    assert not (tmp_path / "run").exists()
+    again = shlex.split(said.partition("; type maxmatch ")[2])
+    (out / "mine.txt").write_text("not ours to delete")
+    assert run(again) == 2
+    (out / "mine.txt").unlink()
+    assert run(again) == 0
+    assert run(["data", "shard", str(pictures), str(tmp_path / "whole"), "--size", "3"]) == 0
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == {
+        path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()
+    }
+    assert read_layout(out).sha256() == read_layout(pictures).sha256()
 
 
 def test_imagenet_may_be_shards(shards, tmp_path, monkeypatch):

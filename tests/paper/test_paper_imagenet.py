@@ -17,10 +17,11 @@ from maxmatch.cli import run
 from maxmatch.data.split import share_split
 from maxmatch.paper import command, found
 from maxmatch.paper.imagenet import curves_of, judge
-from maxmatch.paper.published import IMAGENET, IMAGENET_STEPS, LEARNING_RATES
+from maxmatch.paper.published import FINETUNE_STEPS, IMAGENET, IMAGENET_STEPS, LEARNING_RATES
 from maxmatch.paper.targets import find
 from maxmatch.paper.wanted import plan
 from maxmatch.train.epochs import settle_epochs
+from maxmatch.train.log import read_metrics
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 
@@ -28,10 +29,11 @@ NAMES = ("table-imagenet", "table-imagenet-lr", "fig-imagenet-unlabelled", "fig-
 
 
 def result(planned, error: float, top5: float) -> dict:
+    steps = {None: planned.recipe.train.steps, 300: IMAGENET_STEPS, 50: FINETUNE_STEPS}[planned.recipe.train.epochs]
     return {
         "error": {"last": error, "median20": error, "best": error}, "robust_error": error, "steps_per_second": 9.0,
         "net": "resnet50", "device": "a GPU", "strategy": "select", "k": 3, "over": "worst", "top5_error": top5,
-        "steps": planned.recipe.train.steps, "recipe_sha256": "0", "seconds": 1.0, "threads": 1,
+        "steps": steps, "recipe_sha256": "0", "seconds": 1.0, "threads": 1,
     }  # fmt: skip
 
 
@@ -43,7 +45,11 @@ def made(monkeypatch, tmp_path):
         wanted = plan(find(name), budget, tmp_path, **asked)
         for planned in wanted.runs:
             planned.folder.mkdir(parents=True, exist_ok=True)
-            lines = [{"step": at, "kind": "evaluate", **line} for at, line in (curves or {}).get(planned.label, ())]
+            lines = [
+                {"step": at, "kind": kind, **line}
+                for at, *both in (curves or {}).get(planned.label, ())
+                for kind, line in zip(("train", "evaluate")[-len(both) :], both, strict=True)
+            ]
             (planned.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         monkeypatch.setattr(found, "find_result", lambda planned: result(planned, *errors(planned.label)))
         files = command.run_target(wanted, only_page=True)
@@ -80,6 +86,36 @@ def test_full_is_the_recipe_of_the_paper_and_both_tables_share_their_runs():
     assert settled.train.steps == IMAGENET_STEPS == plan(find("table-imagenet"), "full", Path("paper")).steps
 
 
+def test_finetune_is_run_by_its_own_recipe():
+    (full,) = [run for run in plan(find("table-imagenet"), "full", Path("paper")).runs if "Finetune" in run.label]
+    start = {"train": {"seed": 1, "fold": 1, "init": full.recipe.train.init}}
+    assert full.recipe == compose("imagenet", "supervised", config="imagenet-finetune", given=start)
+    assert full.recipe.train.epochs * (128_117 // full.recipe.train.batch) == FINETUNE_STEPS
+    for budget, data in (("short", "imagenet"), ("short", "cifar10"), ("smoke", "digits")):
+        runs = plan(find("table-imagenet"), budget, Path("paper"), data=data).runs
+        (short,) = [run.recipe for run in runs if "Finetune" in run.label]
+        others = {run.recipe.net.name for run in runs}
+        assert others == {short.net.name}  # that of the pretraining too
+        train = short.train
+        assert (train.lr, train.head_lr, train.schedule, train.milestones) == (0.001, 0.1, "milestones", (0.6, 0.8))
+        assert (train.optimizer, train.ema_decay, short.method.augmentation) == ("sgd", 0.0, "weak")
+        assert (train.batch, train.steps, train.epochs) == (
+            {"imagenet": 256, "cifar10": 64, "digits": 8}[data], 10 if budget == "smoke" else 4000, None,
+        )  # fmt: skip
+
+
+def test_a_run_from_a_pretraining_has_one_name_wherever_it_lies():
+    by_place = {
+        (out, fold): plan(find("table-imagenet"), "smoke", Path(out), folds=[fold]).runs
+        for out in ("a", "/b/c")
+        for fold in (1, 2)
+    }
+    names = [[run.folder.parent.name for run in runs] for runs in by_place.values()]
+    assert names[0] == names[1] == names[2] == names[3]
+    assert len(set(names[0])) == 7
+    assert len({run.recipe.train.init for runs in by_place.values() for run in runs} - {None}) == 4
+
+
 def test_a_page_has_both_errors_and_the_published_ones(made):
     values = {f"{name}{start}": (30.0, 11.0) for name in ("FixMatch", "FixMatch+EMAN") for start in ("", ", MoCo v2")}
     values |= {"MaxMatch": (29.0, 12.0), "MaxMatch, MoCo v2": (28.0, 10.0), "MaxMatch+EMAN, MoCo v2": (31.0, 10.0)}
@@ -100,7 +136,8 @@ def test_a_page_has_both_errors_and_the_published_ones(made):
     assert cells(page, "MaxMatch is below FixMatch from MoCo v2, top-1")[1] == "**held**"
     assert cells(page, "MaxMatch is below FixMatch with EMAN from MoCo v2, top-1")[1] == "**not held**"
     assert cells(page, "All semi-supervised methods are below Finetune")[1] == "**not held**"
-    assert cells(page, "images a step")[1:] == ["64 + 320", "64 + 320"]
+    assert cells(page, "images a step")[1:] == ["64 + 320, 256", "64 + 320"]
+    assert cells(page, "Finetune, MoCo v2")[4] == cells(page, "Finetune, MoCo v2")[8] == "25,000"
     assert cells(page, "n, folds")[1:] == ["1", "1"]
 
 
@@ -116,11 +153,12 @@ def test_the_published_rates_keep_their_own_orderings(made):
 
 def test_curves_are_means_at_the_steps_that_all_have_and_are_judged(made):
     def line(top1, top5):
-        return {"unlabelled_error": top1, "unlabelled_top5_error": top5, "unlabelled_images": 7, "error": top1}
+        """What is counted while training, and an evaluation beside it that says something else."""
+        return {"guess_error": top1, "guess_top5_error": top5}, {"unlabelled_error": 3, "error": 4}
 
     curves = {
-        "FixMatch": [(1, line(90, 60)), (2, line(80, 50)), (3, line(70, 41))],
-        "MaxMatch": [(1, line(85, 58)), (3, line(60, 40)), (4, line(1, 1))],
+        "FixMatch": [(1, *line(90, 60)), (2, *line(80, 50)), (3, *line(70, 41))],
+        "MaxMatch": [(1, *line(85, 58)), (3, *line(60, 40)), (4, *line(1, 1))],
     }
     seen, page = made("fig-imagenet-unlabelled", lambda label: (1.0, 1.0), curves)
     steps, found_curves = curves_of(seen)
@@ -129,8 +167,9 @@ def test_curves_are_means_at_the_steps_that_all_have_and_are_judged(made):
         "FixMatch, top-1": [90, 70], "FixMatch, top-5": [60, 41], "MaxMatch, top-1": [85, 60], "MaxMatch, top-5": [58, 40],
     }  # fmt: skip
     assert [one.verdict.answer for one in judge(seen)] == ["held"] * 3
-    assert cells(page, "3")[1:] == ["70.00", "41.00", "60.00", "40.00", "7"]
-    curves["MaxMatch"][1] = (3, line(75, 30))  # above in the end, and its gap in top-5 is the larger one
+    assert cells(page, "3")[1:] == ["70.00", "41.00", "60.00", "40.00"]
+    assert "on the weak views of its unlabelled images, confident or not" in page
+    curves["MaxMatch"][1] = (3, *line(75, 30))  # above in the end, and its gap in top-5 is the larger one
     seen, _ = made("fig-imagenet-unlabelled", lambda label: (1.0, 1.0), curves)
     assert [one.verdict.answer for one in judge(seen)] == ["not held", "held", "not held"]
 
@@ -146,8 +185,13 @@ def test_in_most_of_the_training_is_more_than_half(made):
     assert judge(without)[2].verdict.answer == "not tested"
 
 
-def test_a_pretraining_is_run_once_and_first_and_its_weights_are_taken(tmp_path):
-    assert run(["paper", "run", "table-imagenet", "--steps", "4", "--device", "cpu", "--out", str(tmp_path)]) == 0
+def test_a_pretraining_is_run_once_and_first_and_its_weights_are_taken(tmp_path, capsys):
+    words = ["paper", "run", "table-imagenet", "--steps", "4", "--device", "cpu", "--out"]
+    assert run([*words, str(tmp_path / "begun")]) == 0
+    tmp_path = (tmp_path / "begun").rename(tmp_path / "moved")
+    capsys.readouterr()
+    assert run([*words, str(tmp_path)]) == 0  # found again
+    assert "all 7 runs are finished already" in capsys.readouterr().err
     recipes = [json.loads(path.read_text()) for path in tmp_path.rglob("recipe.json")]
     assert len(recipes) == 8
     (moco,) = tmp_path.glob("runs/smoke/digits/moco*/fold-1")
@@ -171,12 +215,16 @@ def test_a_tiny_imagenet_runs_at_smoke_as_a_user_types_it(tmp_path, monkeypatch,
     assert run(["paper", "run", "fig-imagenet-unlabelled", *words]) == 0
     rows = list(csv.DictReader((tmp_path / "out/fig-imagenet-unlabelled-smoke.csv").open()))
     assert [row["step"] for row in rows] == ["2", "4"]
-    for folder in (tmp_path / "out/runs").rglob("result.json"):
-        found_result = json.loads(folder.read_text())
+    figures = {"top-1": "guess_error", "top-5": "guess_top5_error"}
+    for folder in (path.parent for path in (tmp_path / "out/runs").rglob("result.json")):
+        found_result = json.loads((folder / "result.json").read_text())
         label = "MaxMatch" if found_result["method"] == "maxmatch" else "FixMatch"
-        assert float(rows[-1][f"{label}, top-1"]) == found_result["unlabelled_error"]
-        assert float(rows[-1][f"{label}, top-5"]) == found_result["unlabelled_top5_error"]
+        logged = [line for line in read_metrics(folder / "metrics.jsonl") if line["kind"] == "train"]
+        for name, figure in figures.items():
+            each = [line[figure] for line in logged]
+            since = [(each[0] + each[1]) / 2, (each[2] + each[3]) / 2]  # the evaluation before
+            assert [float(row[f"{label}, {name}"]) for row in rows] == pytest.approx(since)
         assert (found_result["unlabelled_images"], found_result["labels"]) == (54, 6)
     page = (tmp_path / "out/fig-imagenet-unlabelled-smoke.md").read_text()
     assert "**SMOKE" in page
-    assert cells(page, "4")[-1] == "54"
+    assert len(cells(page, "4")) == 5

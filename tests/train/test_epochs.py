@@ -68,6 +68,26 @@ def test_the_two_recipes_are_those_of_the_protocol(name, method, k, strategy, em
         assert compose("imagenet", method) == recipe  # the one that is meant where none is named
 
 
+@pytest.mark.parametrize("method", ["maxmatch", "fixmatch"])
+def test_eman_keeps_an_average_in_the_authors_recipe(tmp_path, method):
+    eman = {"method": {"teacher": "eman"}, "data": {"name": "imagenet"}}
+    recipe = compose("imagenet", method, config="imagenet-authors", given=eman)
+    assert (recipe.train.ema_decay, recipe.method.teacher) == (0.999, "eman")
+    other = {**eman, "train": {"ema_decay": 0.99}}
+    assert compose("imagenet", method, config="imagenet-authors", given=other).train.ema_decay == 0.99
+    with pytest.raises(UsageError, match="ema_decay = 0.0: it must be above 0"):
+        compose("imagenet", method, config="imagenet-authors", given={**eman, "train": {"ema_decay": 0}})
+    saved = settle_epochs(resolve(recipe, device="cpu", threads=1), 400)
+    (tmp_path / "recipe.json").write_text(saved.to_json())
+    for given in ({}, eman):
+        assert resumed_recipe(tmp_path, given, "imagenet-authors") == saved
+
+
+@pytest.mark.parametrize("method", ["mean-teacher", "ict"])
+def test_whose_teacher_is_the_average_has_one_in_the_authors_recipe(method):
+    assert compose("imagenet", method, config="imagenet-authors").train.ema_decay == 0.999
+
+
 def test_steps_that_are_typed_replace_the_epochs():
     train = compose("imagenet", given={"train": {"steps": 600}}).train
     assert (train.epochs, train.steps, train.warmup, train.evaluate_every) == (None, 600, 10, 30)
@@ -127,13 +147,14 @@ def test_a_saved_recipe_counts_anew_for_other_data(tmp_path):
     assert (settled.steps, settled.warmup, settled.evaluate_every) == (200, 100, 100)
 
 
+@pytest.mark.parametrize("config", ["imagenet-authors", "imagenet-finetune"])
 @pytest.mark.parametrize("length", [{"epochs": 2, "warmup_epochs": 1}, {"steps": 60}])
-def test_the_words_that_began_a_run_go_on_with_it(tmp_path, length):
+def test_the_words_that_began_a_run_go_on_with_it(tmp_path, length, config):
     given = {"data": {"name": "imagenet", "side": 32}, "train": {"batch": 4, **length}}
-    begun = resolve(compose(config="imagenet-authors", given=given), device="cpu", threads=1)
-    saved = settle_epochs(begun, 400)
+    begun = resolve(compose(config=config, given=given), device="cpu", threads=1)
+    saved = settle_epochs(begun, 400, 40)
     (tmp_path / "recipe.json").write_text(saved.to_json())
-    assert resumed_recipe(tmp_path, given, "imagenet-authors") == saved
+    assert resumed_recipe(tmp_path, given, config) == saved
 
 
 @pytest.mark.parametrize(

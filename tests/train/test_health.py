@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sklearn.metrics import top_k_accuracy_score
 
 from maxmatch.augment.ops import CODE
 from maxmatch.methods.base import Losses, Seen
+from maxmatch.train.fit import begin
 from maxmatch.train.health import Health
+from maxmatch.train.recipe import resolve
 
 
 def seen() -> Seen:
@@ -39,6 +42,51 @@ def test_the_figures_of_one_step():
     # solarize: view 0 of image 1 (won), view 1 of image 0 (won)
     assert found["op_wins"]["solarize"] == 1.0
     assert health.read()["mask_rate"] == 0  # the sums began again
+
+
+def test_guesses_are_judged_on_all_images_whose_truth_is_known():
+    p = torch.tensor(
+        [
+            [0.9, 0.1, 0.0, 0.0, 0.0, 0.0, 0.0],  # right, and kept
+            [0.1, 0.3, 0.2, 0.1, 0.1, 0.15, 0.05],  # wrong, and the truth is the last of seven
+            [0.1, 0.3, 0.2, 0.1, 0.1, 0.15, 0.05],  # the truth is not known
+            [0.0, 0.3, 0.4, 0.05, 0.15, 0.1, 0.0],  # wrong, but the truth is fourth; not kept
+        ]
+    )
+    losses = Losses({"supervised": torch.tensor(0.5), "unlabeled": torch.tensor(1.0)}, seen()._replace(guess=p))
+    truth, op = torch.tensor([0, 6, -1, 5]), torch.zeros(2, 4, 1, dtype=torch.int64)
+    for classes, top5 in ((7, 100 / 3), (5, None)):
+        health = Health(("supervised", "unlabeled"), views=2, device=torch.device("cpu"), classes=classes)
+        for _ in range(2):
+            health.add(losses, op, truth)
+        found = health.read()
+        assert found["guess_error"] == pytest.approx(200 / 3)
+        assert found["guess_top5_error"] == (None if top5 is None else pytest.approx(top5))
+        assert health.read()["guess_error"] is None  # the sums began again
+    health.add(losses._replace(seen=seen()), op, truth)
+    assert health.read()["guess_error"] is None  # no guess: nothing to judge
+
+
+@pytest.mark.parametrize(("method", "options"), [("fixmatch", {}), ("maxmatch", {"k": 2, "strategy": "select"})])
+def test_a_run_logs_the_errors_of_its_guesses(tiny, tmp_path, method, options):
+    """The guesses of a net without BatchNorm are its predictions on the weak views; scikit-learn counts."""
+    recipe = tiny(method, net={"name": "plain-conv"}, method=options, train={"precision": "float64"})
+    step = begin(resolve(recipe, device="cpu", threads=1), tmp_path, quiet=True).step
+    said, truths = [], []
+    for t in range(20):
+        step.rows.load(t)
+        batch, _ = step.batches(step.rows.row, step.draws.k(t))
+        said.append(torch.cat(list(step.run.score(batch.weak[0]))))
+        truths.append(step.batches.hidden[batch.index])
+        step(t)
+    said, truths = torch.cat(said).numpy(), torch.cat(truths).numpy()
+    assert (truths < 0).any()  # a labelled image stands in the pool too, and is not counted
+    said, truths = said[truths >= 0], truths[truths >= 0]
+    found = step.health.read()
+    for name, k in (("guess_error", 1), ("guess_top5_error", 5)):
+        right = top_k_accuracy_score(truths, said, k=k, labels=range(10))
+        assert found[name] == pytest.approx(100 * (1 - right))
+    assert found["guess_top5_error"] < found["guess_error"]
 
 
 def test_soft_targets_and_several_steps_are_averaged():

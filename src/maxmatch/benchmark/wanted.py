@@ -11,10 +11,10 @@ from typing import Any
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import METHODS, PRETRAINING, canonical, method_class
-from maxmatch.settings import parse_assignment, parse_value
+from maxmatch.settings import overlay, parse_assignment, parse_value
 from maxmatch.train.pictures import title
 from maxmatch.train.recipe import Recipe
-from maxmatch.train.recipes import compose, overlay
+from maxmatch.train.recipes import compose
 
 Given = Mapping[str, Mapping[str, Any]]
 

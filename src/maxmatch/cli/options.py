@@ -119,6 +119,12 @@ def given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, d
     return found
 
 
+def one_length(steps: int | None, epochs: int | None) -> None:
+    """Refuse two lengths of one run."""
+    if steps is not None and epochs is not None:
+        raise UsageError(f"--steps {steps} and --epochs {epochs}: they say the same thing; give one of them")
+
+
 def parse_data(text: str) -> list[tuple[str, str, Any]]:
     """`name[@labels]`, or a folder: what exists, has a `/` in it or begins with a dot, perhaps with @labels."""
     name, at, labels = text.partition("@")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from maxmatch.cli.app import app, speaks
-from maxmatch.cli.options import Config, Device, Sets, Strict, given
+from maxmatch.cli.options import Config, Device, Epochs, Sets, Strict, given, one_length
 from maxmatch.cli.training import print_result, process_start
 from maxmatch.errors import UsageError
 from maxmatch.methods import PRETRAINING
@@ -22,6 +22,7 @@ def pretrain(
         typer.Argument(help="A data set, cifar10, or a folder of pictures, ./photos.", show_default=False),
     ] = None,
     steps: Annotated[int | None, typer.Option("--steps", help="How many steps. Default: the recipe's.")] = None,
+    epochs: Epochs = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Random seed of weights, order and views.")] = None,
     device: Device = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA-moco-SEED.")] = None,
@@ -40,7 +41,8 @@ def pretrain(
     started = process_start()
     if resume and (out is None or force):
         raise UsageError("--resume goes with --out RUN, and without --force: maxmatch pretrain --resume --out runs/p")
-    typed = given(data, sets, steps=steps, seed=seed, device=device, init=init, strict=strict)
+    one_length(steps, epochs)
+    typed = given(data, sets, steps=steps, epochs=epochs, seed=seed, device=device, init=init, strict=strict)
     name = typed.get("method", {}).get("name")
     if name is not None and name not in PRETRAINING:
         raise UsageError(f"method.name = {name}: it learns from labels; type maxmatch train DATA --method {name}")

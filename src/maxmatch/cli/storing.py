@@ -130,8 +130,10 @@ def _shard(folder: str | None, out: Path | None, labels: Path | None, size: int)
         for names, numbers, test in parts
         for name, label in zip(names, numbers, strict=True)
     ]
+    words = ["maxmatch", "data", "shard", str(root.absolute()), str(out.absolute()), "--size", str(size)]
+    again = shlex.join([*words, *(["--labels", str(labels.absolute())] if labels else [])])
     with Told("packing", len(members)) as told:
-        count = write_shards(root, out, members, size * 2**20, told.advance)
+        count = write_shards(root, out, members, size * 2**20, told.advance, again)
     print(f"{len(members):,} pictures in {count} shards; next: maxmatch train {shlex.quote(str(out))}", file=sys.stderr)
     print(out)
 

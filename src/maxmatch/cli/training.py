@@ -28,6 +28,7 @@ from maxmatch.cli.options import (
     Strategy,
     Strict,
     given,
+    one_length,
 )  # fmt: skip
 from maxmatch.errors import UsageError
 from maxmatch.methods import PRETRAINING
@@ -83,8 +84,7 @@ def train(
     may stand beside them.
     """
     started = process_start()
-    if steps is not None and epochs is not None:
-        raise UsageError(f"--steps {steps} and --epochs {epochs}: they say the same thing; give one of them")
+    one_length(steps, epochs)
     typed = given(
         data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, epochs=epochs, seed=seed, fold=fold,
         device=device, init=init, protocol=protocol, labels=str(labels.absolute()) if labels else None, strict=strict,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from maxmatch.errors import UsageError, UserError
 from maxmatch.files import write_safely, writing_safely
 
 INDEX, LABELS = "index.csv", "labels.csv"
+UNFINISHED = ".unfinished"  # stands in a folder until all its shards are written, and says what to type
 HEAD = ("path", "label", "test", "shard", "offset", "size")
 SIZE = 2**29  # of a shard, about: ImageNet has some 280, which may all be open at once
 
@@ -69,8 +71,8 @@ class Shards:
 
 
 def is_sharded(root: Path) -> bool:
-    """Whether a folder holds shards."""
-    return (root / INDEX).is_file() or (root / "00000.tar").is_file()
+    """Whether a folder holds shards, or what has been written of them."""
+    return any((root / name).is_file() for name in (INDEX, "00000.tar", UNFINISHED))
 
 
 def write_shards(
@@ -79,28 +81,36 @@ def write_shards(
     members: Sequence[Member],
     size: int = SIZE,
     told: Callable[[int], None] = lambda count: None,
+    command: str = "maxmatch data shard",
 ) -> int:
     """Write the members, files below `root`, into shards of about `size` bytes, the index last; returns their count.
 
-    The same files give the same bytes. One picture is held in memory at a time. `told` hears of each.
+    The same files give the same bytes. One picture is held in memory at a time. `told` hears of each. Until all is
+    written a mark says that it is not, with the `command` to type; what such a one has left is written anew.
     """
-    if out.exists() and any(out.iterdir()):
-        raise UsageError(f"{out} is not empty: give a new folder for the shards")
+    if not members:
+        raise UsageError(f"{out}: there is no picture to put into shards")
+    left = _left_over(out)
     out.mkdir(parents=True, exist_ok=True)
+    write_safely(out / UNFINISHED, command.encode("utf-8", "surrogateescape"))
+    for path in left:
+        path.unlink()
     count = 0
     for number, held in enumerate(_portions(members, size)):
         with writing_safely(out / f"{number:05d}.tar") as file:
             for _ in _tar(root, held, file):
                 told(1)
         count = number + 1
-    if not count:
-        raise UsageError(f"{out}: there is no picture to put into shards")
     write_safely(out / INDEX, _table(HEAD, _scan(out)))
+    (out / UNFINISHED).unlink()
     return count
 
 
 def open_shards(root: Path) -> Shards:
     """The shards of a folder, by its index, or by the shards themselves where that is missing."""
+    if (root / UNFINISHED).exists():
+        command = (root / UNFINISHED).read_text("utf-8", "surrogateescape")
+        raise UserError(f"{root}: not all its shards were written; type {command}")
     try:
         rows = _read_index(root / INDEX) if (root / INDEX).exists() else list(_scan(root))
         names, labels, tests, shards, offsets, sizes = zip(*rows, strict=True)
@@ -111,6 +121,16 @@ def open_shards(root: Path) -> Shards:
     except (OSError, ValueError, KeyError, tarfile.TarError) as error:
         again = "restore them, or make them again with maxmatch data shard"
         raise UserError(f"{root}: its shards can't be read ({error}); {again}") from None
+
+
+def _left_over(out: Path) -> list[Path]:
+    """What a packing that was broken off has left, but its mark; a folder with anything else in it is refused."""
+    held = [path for path in (out.iterdir() if out.exists() else ()) if path.name != UNFINISHED]
+    ours = re.compile(rf"\.?(\d+\.tar|{re.escape(INDEX)}|{re.escape(UNFINISHED)})")
+    marked = (out / UNFINISHED).exists()
+    if not all(ours.fullmatch(path.name.removesuffix(".tmp")) and (marked or path.suffix == ".tmp") for path in held):
+        raise UsageError(f"{out} is not empty: give a new folder for the shards")
+    return held
 
 
 Row = tuple[str, str, str | int, str, int | str, int | str]

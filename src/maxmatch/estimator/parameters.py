@@ -9,10 +9,10 @@ import numpy as np
 
 from maxmatch.estimator.pictures import Pictures
 from maxmatch.nets.device import best_device
-from maxmatch.settings import plain
+from maxmatch.settings import Values, overlay, plain
 from maxmatch.train.pictures import ON_CPU
 from maxmatch.train.recipe import Recipe
-from maxmatch.train.recipes import Values, compose, overlay
+from maxmatch.train.recipes import compose
 
 SMALL = 16  # pixels a side, up to which the recipe for digits is the base; above, the paper's
 PLACES = {

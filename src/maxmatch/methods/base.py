@@ -64,6 +64,7 @@ class Seen(NamedTuple):
     per_view: Tensor  # (K, B) loss of every view
     winner: Tensor  # (B,) the view that decided
     unlabeled_loss: Tensor  # () before its weight
+    guess: Tensor | None = None  # (B, C) the probabilities that `target` was made of, where it was made image by image
 
 
 class Losses(NamedTuple):
@@ -79,6 +80,7 @@ class Run(Protocol):
     state: nn.Module | None  # the method's own buffers and heads
     rank: int  # which process this is,
     ranks: int  # of how many
+    companies: int  # in how many batches a pass of all ranks is normalised: as many as ranks, or 1 if synchronised
 
     def net(self, *groups: Tensor) -> Sequence[Tensor]:
         """Logits of each group from one pass over all of them: gradient, running statistics updated."""
@@ -177,6 +179,7 @@ class Method(ABC):
 
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled")  # the names that `losses` gives
     capturable: ClassVar[bool] = True
+    taught_by_average: ClassVar[bool] = False  # whether `run.teacher` is asked, so that train.ema_decay may not be 0
     year: ClassVar[int | None] = None  # of its paper
     formula: ClassVar[str] = ""  # of what it adds to the labelled images' cross-entropy, for the docs
 
@@ -334,12 +337,13 @@ class Consistency(Method):
         anchors = self.anchors(batch)
         x, *rest = self.train_pass(run, batch.x, *anchors, *batch.strong)
         anchored, variants = rest[: len(anchors)], rest[len(anchors) :]
-        target = self.teach(self._opinion(run, batch, anchored, variants, x), run, batch, x)
+        p = self._opinion(run, batch, anchored, variants, x)
+        target = self.teach(p, run, batch, x)
         per_view = self._distances(variants, target.value)
         value, winner = self.over(per_view)
         if self.over.picks:
             variants = list(_picked(torch.stack(variants), self.over.choose(per_view.detach())))
-        return self._assemble(run, batch, x, anchored, variants, value, target, per_view, winner)
+        return self._assemble(run, batch, x, anchored, variants, value, p, target, per_view, winner)
 
     def _select(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
@@ -364,7 +368,7 @@ class Consistency(Method):
             target = target._replace(value=taught)
         distances = self._distances(trained, taught)
         per_view = distances if per_view is None else per_view
-        return self._assemble(run, batch, x, anchored, trained, distances.mean(0), target, per_view, chosen[0])
+        return self._assemble(run, batch, x, anchored, trained, distances.mean(0), p, target, per_view, chosen[0])
 
     def _opinion(
         self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], x: Tensor | None,
@@ -390,14 +394,15 @@ class Consistency(Method):
 
     def _assemble(
         self, run: Run, batch: Batch, x: Tensor, anchored: Sequence[Tensor], trained: Sequence[Tensor], value: Tensor,
-        target: Target, per_view: Tensor, winner: Tensor,
+        p: Tensor, target: Target, per_view: Tensor, winner: Tensor,
     ) -> Losses:  # fmt: skip
         unlabeled = (target.keep * value).mean()  # over all B images: one that is not kept counts as 0
         weight = self.ramped(run, self.weight)
         terms = {"supervised": self.supervised(run, x, batch.y), "unlabeled": weight * unlabeled}
         terms |= self.more_terms(run, batch, target, anchored, trained)
         taught = target.value.detach() if target.value.ndim < 3 else target.value.detach().mean(0)
-        seen = Seen(taught, target.keep, per_view.detach(), winner, unlabeled.detach())
+        guess = p.detach() if batch.target is None else None
+        seen = Seen(taught, target.keep, per_view.detach(), winner, unlabeled.detach(), guess)
         return Losses(terms, seen)
 
     def ramped(self, run: Run, weight: float) -> float | Tensor:

@@ -24,6 +24,7 @@ class ICT(Consistency):
     year: ClassVar[int] = 2019
     formula: ClassVar[str] = "mean_i over_j |f(mix_j(u_i, u_i')) - mix_j(f_ema(u_i), f_ema(u_i'))|^2 / C"
     fixed_target: ClassVar[str] = "the teacher is not trained"
+    taught_by_average: ClassVar[bool] = True
 
     weight: float = 100.0
     ramp: float = 0.4

@@ -78,7 +78,10 @@ def differences(budget: Budget, folds: int, steps: int, of_paper: int = FOLDS, i
     told = f"{steps:,} steps, {share:.2g} % of the paper's {its_steps:,}; n = {folds} fold{'s'[: folds != 1]}"
     ends = "Muon instead of SGD, cosine to 0 instead of 7/16 of a period, averages over 5 % of the steps"
     if its_steps != STEPS:  # ImageNet: the cosine of the paper ends at 0 too
-        ends = "one value of the cosine a step instead of an epoch, averages over 5 % of the steps"
+        ends = (
+            "Muon instead of SGD (Finetune: SGD), one value of the cosine a step instead of an epoch, averages over "
+            "5 % of the steps"
+        )
     if budget == "smoke":
         ends = "a tiny net, 8 + 16 images a step, threshold 0.2 for FixMatch and MaxMatch"
     return f"{told} (the paper: {of_paper}); {ends}"

@@ -90,7 +90,7 @@ def _row(wanted: Wanted, panel: Panel, arm: Arm, figures: Row, one: Mapping[str,
         "labels": panel.shown,
         "method": arm.label,
         **{name: one.get(name) for name in (*OF_RUN, "policy", "device")},
-        "steps": wanted.steps,
+        "steps": one.get("steps") or wanted.steps,
         "n": figures["last"]["n"],
         "error": figures["last"]["mean"],
         "std": figures["last"]["std"],
@@ -99,19 +99,19 @@ def _row(wanted: Wanted, panel: Panel, arm: Arm, figures: Row, one: Mapping[str,
         "top5_error": figures["top5_error"]["mean"],
         "robust_error": figures["robust_error"]["mean"],
         "steps_per_second": figures["steps_per_second"]["mean"],
-        **_published(wanted, panel, printed),
+        **_published(wanted, panel, arm, printed),
         "published_top5": top5.mean if top5 else None,
     }
 
 
-def _published(wanted: Wanted, panel: Panel, printed: Number | None) -> Row:
+def _published(wanted: Wanted, panel: Panel, arm: Arm, printed: Number | None) -> Row:
     same = wanted.same_data and wanted.budget != "smoke"
     return {
         "published_data": wanted.target.data,
         "published_labels": panel.labels,
         "published": printed.mean if printed else None,
         "published_std": printed.std if printed else None,
-        "published_steps": wanted.target.steps if printed else None,
+        "published_steps": (arm.steps or wanted.target.steps) if printed else None,
         "published_n": wanted.target.folds if printed else None,
         "published_source": printed.source if printed else None,
         "published_recalled": printed.recalled if printed else None,

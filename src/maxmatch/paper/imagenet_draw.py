@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from maxmatch.paper.found import Found, summary
-from maxmatch.paper.imagenet import curves_of
+from maxmatch.paper.imagenet import UNLABELLED, curves_of
 from maxmatch.paper.published import IMAGENET_ERRORS
 from maxmatch.paper.style import INK, colour, figure
 from maxmatch.paper.targets import LEARNING_RATE
@@ -59,8 +59,8 @@ def _curves(found: Found, title: str, footer: str) -> Figure:
         axes[0].plot(steps, values, "--" if behind == "top-5" else "-", color=colour(_method(name)), marker=".",
                      alpha=shades.get(behind, 1.0), linewidth=1.4, label=name)  # fmt: skip
     axes[0].set_xlabel("training step")
-    of_pool = found.wanted.target.name == "fig-imagenet-unlabelled"
-    axes[0].set_ylabel("error on unlabelled images (%)" if of_pool else "top-1 test error (%)")
+    of_pool = found.wanted.target.name == UNLABELLED
+    axes[0].set_ylabel("error of pseudo-labels, all unlabelled (%)" if of_pool else "top-1 test error (%)")
     axes[0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return whole
 

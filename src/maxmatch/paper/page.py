@@ -11,6 +11,7 @@ from maxmatch.paper.claims import Judged
 from maxmatch.paper.found import Found, hours_an_epoch, loss_curves, runtime_rows, summary
 from maxmatch.paper.published import EPOCH, MAXMATCH, Number
 from maxmatch.paper.wanted import Wanted
+from maxmatch.train.recipe import Recipe
 
 RULES = {
     "bars": "Judged by the means over the folds that both methods have; differences of errors in percentage points.",
@@ -86,19 +87,24 @@ def _budget(found: Found) -> str:
     wanted, target = found.wanted, found.wanted.target
     nets = ", ".join(sorted({row["net"] for row in found.finished})) or "-"
     devices = ", ".join(sorted({row["device"] for row in found.finished})) or "-"
-    batches = dict.fromkeys((run.recipe.train.batch, run.recipe.train.ratio) for run in wanted.runs)
+    batches = dict.fromkeys(_images_a_step(run.recipe) for run in wanted.runs)
     data = ", ".join(f"{wanted.data}@{panel.shown}" for panel in wanted.panels)
     rows = [
         ["data", data, ", ".join(f"{target.data}@{count}" for count in target.labels)],
         ["steps of each run", f"{wanted.steps:,}", f"{target.steps:,}"],
         ["n, folds", str(found.most_folds), str(target.folds)],
         ["net", nets, target.net],
-        ["images a step", ", ".join(f"{batch} + {batch * ratio}" for batch, ratio in batches), target.batch],
+        ["images a step", ", ".join(batches), target.batch],
         ["device", devices, target.device],
     ]
     table = _table([f"budget: {wanted.budget}", "here", "paper"], rows)
     told = budgets.differences(wanted.budget, found.most_folds, wanted.steps, target.folds, target.steps)
     return f"{table}\n\nIn words: {told}."
+
+
+def _images_a_step(recipe: Recipe) -> str:
+    batch = recipe.train.batch
+    return f"{batch} + {batch * recipe.train.ratio}" if recipe.method.needs.unlabelled else str(batch)
 
 
 def _numbers(found: Found) -> list[str]:
@@ -108,7 +114,8 @@ def _numbers(found: Found) -> list[str]:
     if kind == "imagenet":
         return [_table(*imagenet.table_of(found)), imagenet.NOTE]
     if kind == "curves":
-        return [_table(*imagenet.curve_table(found)), f"All evaluations are in {found.wanted.stem.name}.csv."]
+        told = [imagenet.UNLABELLED_NOTE] if found.wanted.target.name == imagenet.UNLABELLED else []
+        return [_table(*imagenet.curve_table(found)), *told, f"All evaluations are in {found.wanted.stem.name}.csv."]
     rows = summary(found)
     beside = kind in ("bars", "k") and any(row["same_data"] for row in rows)
     heads = ["labels", "method", "error %", "n", "steps", "robust error %", "strategy"]

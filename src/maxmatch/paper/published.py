@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 STEPS, FOLDS = 2**20, 5  # of all numbers in ERRORS
 IMAGENET_STEPS = 300 * 3603  # 300 passes over 90 % of 1,281,167 images by 320
+FINETUNE_STEPS = 50 * 500  # 50 passes over 10 % of them by 256
 EPOCH = 1024  # steps; FixMatch's, which the paper follows
 MAXMATCH = "MaxMatch (Jiang et al.)"
 FIXMATCH = "FixMatch (Sohn et al., 2020), Table 2"

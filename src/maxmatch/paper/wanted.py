@@ -15,9 +15,11 @@ from maxmatch.methods import method_name
 from maxmatch.paper import budgets
 from maxmatch.paper.budgets import Budget
 from maxmatch.paper.targets import Arm, Target
-from maxmatch.settings import plain
+from maxmatch.settings import overlay, plain
+from maxmatch.train.imagenet import FINETUNE
 from maxmatch.train.recipe import Recipe
-from maxmatch.train.recipes import compose, overlay
+from maxmatch.train.recipes import compose
+from maxmatch.train.resume import saved_recipe
 
 
 @dataclass(frozen=True)
@@ -132,13 +134,19 @@ def _planned(
         {"train": {"evaluate_every": max(1, steps // 2)}} if curves and budget == "smoke" else {},
         {"data": {"labels": labels, **protocol}, "train": {"seed": fold, "fold": fold}},
         arm.settings,
+        {"train": FINETUNE} if arm.finetuned else {},
         {"train": {"device": device}} if device else {},
     )
-    recipe = compose(data, arm.method, given=given)
+    config = "imagenet-finetune" if arm.finetuned and data == "imagenet" else None
+    recipe = compose(data, arm.method, config=config, given=given)
     start = _pretraining(recipe, fold, budget, steps, out) if arm.pretrained else None
     if start is not None:
         recipe = replace(recipe, train=replace(recipe.train, init=str(start.folder)))
-    return start, Planned(arm.label, fold, recipe, _folder(out, budget, f"{data}@{labels}", recipe, fold))
+    folder = _folder(out, budget, f"{data}@{labels}", recipe, fold)
+    if start is not None and (folder / "recipe.json").exists():  # the folders may have been moved since
+        begun = replace(recipe.train, init=saved_recipe(folder).train.init)
+        recipe = replace(recipe, train=begun)
+    return start, Planned(arm.label, fold, recipe, folder)
 
 
 def _pretraining(recipe: Recipe, fold: int, budget: Budget, steps: int, out: Path) -> Planned:
@@ -160,8 +168,12 @@ def _folder(out: Path, budget: Budget, data: str, recipe: Recipe, fold: int) -> 
 
 
 def run_name(recipe: Recipe) -> str:
-    """A folder's name that equal recipes share and unequal ones do not; folds and devices are left out of it."""
-    same = replace(recipe, train=replace(recipe.train, seed=0, fold=0, device="auto"))
+    """A folder's name that equal recipes share and unequal ones do not; folds and devices are left out of it.
+
+    Of a pretraining that it starts from the same is said: its name, not where it lies.
+    """
+    start = recipe.train.init and Path(recipe.train.init).parent.name
+    same = replace(recipe, train=replace(recipe.train, seed=0, fold=0, device="auto", init=start))
     k = plain(getattr(recipe.method, "k", None))
     words = [method_name(recipe.method), *([f"k={k}"] if k is not None else []), recipe.augment.policy]
     return folder_name("-".join([*words, same.sha256()[:8]]))

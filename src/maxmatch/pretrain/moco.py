@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Losses, Method, Needs, Run
-from maxmatch.pretrain.shuffle import shuffled_pass
+from maxmatch.pretrain.shuffle import parts_of, shuffled_pass
 
 
 class Queue(nn.Module):
@@ -52,21 +52,23 @@ class MoCo(Method):
     year: ClassVar[int] = 2020
     formula: ClassVar[str] = "mean_i -log exp(q_i k_i / T) / (exp(q_i k_i / T) + sum_j exp(q_i queue_j / T))"
     terms: ClassVar[tuple[str, ...]] = ("contrastive",)
+    taught_by_average: ClassVar[bool] = True
 
     temperature: float = 0.2
     queue: int = 65_536
     dimension: int = 128
+    companies: int = 8  # in how many parts the keys of a step are normalised, whatever the ranks; the paper's GPUs
 
     def __post_init__(self) -> None:
         if not 0 < self.temperature < float("inf"):
             raise UsageError(f"temperature = {self.temperature:g}: it is above 0; the paper has 0.2")
-        for name in ("queue", "dimension"):
+        for name in ("queue", "dimension", "companies"):
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} = {getattr(self, name)}: at least 1 is wanted")
 
     @property
     def needs(self) -> Needs:
-        return Needs(strong=2, labelled=False, mix=1.0)  # the order of `mix` deals the keys' images over the ranks
+        return Needs(strong=2, labelled=False, mix=1.0)  # the order of `mix` deals the keys' images
 
     @property
     def projection(self) -> int:
@@ -80,7 +82,10 @@ class MoCo(Method):
         assert batch.mix is not None
         (queries,) = run.net(batch.strong[0])
         u = batch.mix.order[: len(batch.index) * run.ranks]
-        keys = shuffled_pass(lambda images: run.teacher(images)[0], batch.strong[1], u, run.rank, run.ranks, run.gather)
+        keys = shuffled_pass(
+            lambda images: run.teacher(images)[0], batch.strong[1], u, run.rank, run.ranks, run.gather,
+            parts_of(len(batch.index), run.ranks, run.companies, self.companies),
+        )  # fmt: skip
         queries, keys = unit(queries), unit(keys)
         loss = info_nce(queries, keys, run.state.keys.clone(), self.temperature).mean()
         run.state.push(run.gather(keys))

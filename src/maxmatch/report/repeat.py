@@ -13,8 +13,9 @@ from typing import Any
 
 from maxmatch.errors import UserError
 from maxmatch.report.folder import RunFolder
+from maxmatch.settings import Values, overlay
 from maxmatch.train.recipe import Recipe
-from maxmatch.train.recipes import Values, compose, overlay
+from maxmatch.train.recipes import compose
 
 FLAGS = {
     ("method", "name"): "--method", ("method", "k"): "--k", ("method", "over"): "--over",

@@ -20,7 +20,7 @@ from maxmatch.errors import UserError
 from maxmatch.files import write_safely
 from maxmatch.nets.model_file import plain_tensors, read_tensors
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KEPT = 2
 
 

@@ -2,6 +2,7 @@
 
 An epoch is one pass over the unlabelled images, without the last, smaller batch, as the public ImageNet code has it:
 1,153,050 images by 320 are 3,603 steps. The order of the images goes on over the end of an epoch, so none is left out.
+For a method that looks at labelled images alone it is one pass over those.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ def steps_of_epoch(train: TrainSettings, unlabelled: int) -> int:
     return max(1, unlabelled // (train.batch * train.ratio))
 
 
-def settle_epochs(recipe: Recipe, unlabelled: int) -> Recipe:
-    """The recipe with steps, warm-up and intervals for so many unlabelled images; as it is where it has no epochs."""
+def settle_epochs(recipe: Recipe, unlabelled: int, labelled: int = 0) -> Recipe:
+    """The recipe with steps, warm-up and intervals for so many images; as it is where it has no epochs."""
     train = recipe.train
     if train.epochs is None:
         return recipe
     length = steps_of_epoch(train, unlabelled)
+    if not recipe.method.needs.unlabelled:
+        length = max(1, labelled // train.batch)
     every: dict[str, Any] = {name: getattr(train, name) or length for name in INTERVALS}
     settled = tuple(f"train.{name}" for name in INTERVALS if getattr(train, name) == 0)
     steps, warmup = train.epochs * length, train.warmup_epochs * length

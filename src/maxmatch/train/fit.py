@@ -112,7 +112,7 @@ def begin(
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
     images = load_data(recipe, _teller(quiet or not ranks.first), ranks=ranks) if data is None else data
     split = draw_split(recipe, images)
-    recipe = settle_epochs(recipe, len(split.unlabelled))
+    recipe = settle_epochs(recipe, len(split.unlabelled), len(split.labelled))
     training = _build(recipe, folder, images, split, _start_of(recipe), quiet, ranks)
     job = ranks.everyones(launcher())  # all ranks have come so far
     if not ranks.first:

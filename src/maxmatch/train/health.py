@@ -1,7 +1,9 @@
 """Health while training: what a step saw, summed on the device and read at each log.
 
 mask_rate is the share of unlabelled images whose pseudo-label is confident enough to be used; pseudo_label_accuracy
-the share of those that are right, where the truth is known and was not shown; unlabeled_loss and unlabeled_loss_min the
+the share of those that are right, where the truth is known and was not shown; guess_error and guess_top5_error the
+percent of all such images, confident or not, whose pseudo-label is wrong, or whose truth is not among its five most
+likely classes, which is the paper's error on unlabelled data; unlabeled_loss and unlabeled_loss_min the
 paper's U and U-min (under `select` U comes from the training pass and U-min from the scoring pass); view_wins how often
 each view decided; op_wins how often a view with that operation decided, over how often it stood for choice (1 / K if it
 makes no difference).
@@ -28,8 +30,9 @@ class Health:
         views: int,
         device: torch.device,
         ranks: Ranks = Ranks(),  # noqa: B008  frozen
+        classes: int = 0,
     ) -> None:
-        self.terms, self._ranks = terms, ranks
+        self.terms, self._ranks, self._top5 = terms, ranks, classes > 5  # of five classes or fewer all are among five
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64 if device.type != "mps" else torch.float32, device=device)
@@ -40,6 +43,7 @@ class Health:
             "losses": zeros(2),  # unlabeled_loss, unlabeled_loss_min
             "kept": zeros(),
             "known": zeros(2),  # kept images whose truth is known, and those of them that are right
+            "guessed": zeros(3),  # images whose truth is known, and those of them guessed wrong: at all, among five
             "view_wins": zeros(max(views, 1)),
             "op_seen": zeros(len(OPS)),
             "op_wins": zeros(len(OPS)),
@@ -83,6 +87,8 @@ class Health:
         known = (truth >= 0) & (seen.keep > 0)
         many = self._ranks.count  # counts are those of as many images as the whole batch has, since means are taken
         self.sums["known"] += many * torch.stack([known.sum(), (known & (label == truth)).sum()])
+        if seen.guess is not None:
+            self.sums["guessed"] += many * self._guessed(seen.guess, truth)
         views = torch.arange(len(op), device=op.device)
         kept = seen.keep > 0
         self.sums["view_wins"][: len(op)] += many * ((seen.winner == views[:, None]) & kept).sum(1)
@@ -90,6 +96,13 @@ class Health:
         won = used[seen.winner, torch.arange(len(kept), device=op.device)]  # (B, ops)
         self.sums["op_seen"] += many * used.sum((0, 1))
         self.sums["op_wins"] += many * won.sum(0)
+
+    def _guessed(self, p: Tensor, truth: Tensor) -> Tensor:
+        """How many images with a truth there are, and how many of them p (B, C) has wrong, at all and among five."""
+        known = truth >= 0
+        wrong = p.argmax(-1) != truth
+        missed = (p.topk(5).indices != truth[:, None]).all(1) if self._top5 else torch.zeros_like(wrong)
+        return torch.stack([known.sum(), (known & wrong).sum(), (known & missed).sum()])
 
     def read(self) -> dict[str, Any]:
         """The figures of the steps since the last read, as plain numbers; the sums start again at zero."""
@@ -105,6 +118,9 @@ class Health:
         figures["unlabeled_loss"], figures["unlabeled_loss_min"] = (value / steps for value in sums["losses"])
         figures["mask_rate"] = sums["kept"] / steps
         figures["pseudo_label_accuracy"] = sums["known"][1] / sums["known"][0] if sums["known"][0] else None
+        known, wrong, missed = sums["guessed"]
+        figures["guess_error"] = 100 * wrong / known if known else None
+        figures["guess_top5_error"] = 100 * missed / known if known and self._top5 else None
         total = sum(sums["view_wins"])
         figures["view_wins"] = [wins / total for wins in sums["view_wins"]] if total else None
         seen_won = zip(OPS, sums["op_seen"], sums["op_wins"], strict=True)

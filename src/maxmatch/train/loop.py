@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,7 @@ from maxmatch.train.feed import Feed
 from maxmatch.train.log import Logger, Metrics, Screen, Unwritten
 from maxmatch.train.pictures import title as data_title
 from maxmatch.train.pool import make_pool
-from maxmatch.train.recipe import Recipe, learning_rate
+from maxmatch.train.recipe import Recipe, learning_rates
 from maxmatch.train.result import make_result, warnings_of
 from maxmatch.train.stages import in_words
 from maxmatch.train.step import Step, choose_mode
@@ -82,8 +81,8 @@ class Training:
             needs,
             self.views,
             labelled=(settings.batch if needs.labelled else 0, len(split.labelled)),
-            unlabelled=(settings.batch * settings.ratio, len(split.unlabelled)),
-            scalars={"lr": partial(learning_rate, settings), "progress": lambda step: step / settings.steps},
+            unlabelled=(settings.batch * settings.ratio if needs.unlabelled else 0, len(split.unlabelled)),
+            scalars={**learning_rates(settings), "progress": lambda step: step / settings.steps},
             ranks=ranks,
         )
         pools = {"labelled": split.labelled, "unlabelled": split.unlabelled}
@@ -209,7 +208,8 @@ class Training:
     def _log(self, metrics: Metrics | Unwritten, at: int) -> None:
         figures = self.step.health.read()
         self.progress.last_log = figures
-        metrics.write("train", at, {"lr": float(self.step.lr), **figures})
+        rates = {name: float(self.step.rows.row[name]) for name in learning_rates(self.recipe.train)}
+        metrics.write("train", at, {**rates, **figures})
         if self.test is None:  # then no evaluation says how it goes
             self.screen.note(
                 at, ", ".join(f"{name} loss {figures[f'{name}_loss']:.4g}" for name in self.step.method.terms)

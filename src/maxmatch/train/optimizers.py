@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
+from maxmatch.nets import head_prefix
 from maxmatch.train.recipe import TrainSettings
 
 # Each round takes a singular value s to a s + b s^3 + c s^5; five of these (Jordan et al.) end between .7 and 1.2.
@@ -20,21 +22,34 @@ ROUNDS, COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)
 
 
 class Optimizer:
-    """SGD, with decay on the weights of convolutions and linear layers alone; with `muon` most convolutions are its."""
+    """SGD, with decay on the weights of convolutions and linear layers alone; with `muon` most convolutions are its.
+
+    With `head_lr` the net's head has a learning rate of its own.
+    """
 
     def __init__(
-        self, net: nn.Module, state: nn.Module | None, lr: Tensor, settings: TrainSettings, compiled: bool = False
+        self,
+        net: nn.Module,
+        state: nn.Module | None,
+        lr: Tensor,
+        settings: TrainSettings,
+        compiled: bool = False,
+        head_lr: Tensor | None = None,
     ) -> None:
         parameters = [*net.parameters(), *(state.parameters() if state is not None else ())]
         turned = orthogonal_weights(net) if settings.optimizer == "muon" else []
         self._muon = Muon(turned, lr, settings.momentum, settings.nesterov, compiled) if turned else None
         left = [p for p in parameters if not any(p is t for t in turned)]
-        groups = [
-            {"params": [p for p in left if p.ndim > 1], "weight_decay": settings.weight_decay},
-            {"params": [p for p in left if p.ndim <= 1], "weight_decay": 0.0},
+        head = _head(net) if head_lr is not None else []
+        body = [p for p in left if not any(p is h for h in head)]
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in part if (p.ndim > 1) == decays], "weight_decay": decay, "lr": rate}
+            for part, rate in ((body, lr), (head, head_lr))
+            for decays, decay in ((True, settings.weight_decay), (False, 0.0))
+            if part
         ]
         self._sgd = torch.optim.SGD(groups, lr=lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True)
-        ordered = [p for group in groups for p in group["params"]]  # type: ignore[attr-defined]
+        ordered = [p for group in groups for p in group["params"]]
         for parameter in ordered:
             self._sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.momenta = [self._sgd.state[p]["momentum_buffer"] for p in ordered]  # for the checkpoint
@@ -133,6 +148,11 @@ class Stack:
         shape = weight.permute(0, 2, 3, 1).shape
         place: Tensor = torch.unflatten(part.mT if turned else part, 1, shape[1:])
         return place
+
+
+def _head(net: nn.Module) -> list[nn.Parameter]:
+    prefix = head_prefix(net)
+    return [parameter for name, parameter in net.named_parameters() if name.startswith(prefix)]
 
 
 def orthogonal_weights(net: nn.Module) -> list[Tensor]:

@@ -1,8 +1,9 @@
-"""The error on the unlabelled pool, as the paper plots it: the net's predictions against labels that it never saw.
+"""The error on the unlabelled pool: what the evaluated net says, against labels that it never saw.
 
 The images are a fixed sample of the pool, chosen by the run's seed among those whose label is known and was hidden,
-read once as test pictures are. Their labels are used here alone: no batch holds them. The paper's code instead counts
-along with the training, on the weak views and by the net as it is in each step.
+read once as test pictures are. Their labels are used here alone: no batch holds them. The paper plots another
+error, counted along with the training, on the weak views and by the net as it is in each step: `guess_error` in
+health.py.
 """
 
 from __future__ import annotations

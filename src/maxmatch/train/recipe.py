@@ -10,8 +10,9 @@ import dataclasses
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -91,17 +92,19 @@ class NetSettings:
 @dataclass(frozen=True)
 class TrainSettings:
     steps: int = 2**20
-    epochs: int | None = None  # passes over the unlabelled images; steps and warmup are then made from the data's size
+    epochs: int | None = None  # passes over the unlabelled images, from which steps and warmup are then made
     warmup_epochs: int = 0
     batch: int = 64  # labelled images a step
     ratio: int = 7  # unlabelled images for each
     micro_batch: int | None = None  # images through the net at a time: less memory, a third more work
     optimizer: Literal["sgd", "muon"] = "sgd"  # muon learns more in a short run (docs/speed.md); the papers have sgd
     lr: float = 0.03
+    head_lr: float | None = None  # that of the net's last layer, for finetuning; None: lr
     momentum: float = 0.9
     nesterov: bool = True
     weight_decay: float = 5e-4  # on convolution and linear weights that are not Muon's, never on biases or BatchNorm
     schedule: Schedule = "cosine-7/16"
+    milestones: tuple[float, ...] = ()  # for that schedule: shares of the training; from each on lr is a tenth
     warmup: int = 0
     ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
     precision: Literal["auto", "float64", "float32", "bf16"] = "auto"  # auto: bf16 on a GPU, float32 elsewhere
@@ -202,7 +205,23 @@ def split_settled(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str,
 def learning_rate(settings: TrainSettings, step: int) -> float:
     """The learning rate of a step."""
     s = settings
-    return schedule.learning_rate(step, steps=s.steps, lr=s.lr, schedule=s.schedule, warmup=s.warmup, epochs=s.epochs)
+    return schedule.learning_rate(
+        step,
+        steps=s.steps,
+        lr=s.lr,
+        schedule=s.schedule,
+        warmup=s.warmup,
+        epochs=s.epochs,
+        milestones=s.milestones,
+    )
+
+
+def learning_rates(settings: TrainSettings) -> dict[str, Callable[[int], float]]:
+    """The learning rates of a run as functions of the step: `lr`, and `head_lr` where the head has one of its own."""
+    found = {"lr": partial(learning_rate, settings)}
+    if settings.head_lr is not None:
+        found["head_lr"] = partial(learning_rate, replace(settings, lr=settings.head_lr))
+    return {**found}
 
 
 def horizon_decay(steps: int, share: float = 0.05) -> float:

@@ -9,9 +9,9 @@ from typing import Any
 from maxmatch.data import DATASETS
 from maxmatch.errors import UsageError, unknown
 from maxmatch.methods import PRETRAINING, canonical
+from maxmatch.settings import Values, overlay
+from maxmatch.train.imagenet import IMAGENET, fitting, imagenet_authors, imagenet_finetune, imagenet_paper
 from maxmatch.train.recipe import Recipe, read_values, split_settled
-
-Values = dict[str, dict[str, Any]]
 
 
 def digits(method: str = "maxmatch") -> Values:
@@ -85,64 +85,12 @@ def of_data(dataset: str, protocol: str | None = None) -> Values:
         # Digits turned over are no digits; USB and, as we read it, the paper flip them all the same.
         "svhn": {"data": {"labels": 250}, "augment": {"flip": protocol in ("usb", "paper")}},
         "stl10": {"data": {"labels": 1000, "protocol": "paper"}, "net": {"name": "wrn-37-2"}},
-        "imagenet": {
-            "data": {
-                "labels": "10%",
-                "protocol": "paper",
-                "exclude_labelled": True,
-                "side": 224,
-                "canvas": 320,
-                "middle": 0.875,
-            },
-            "augment": {"policy": "imagenet", "scale": [0.08, 1.0]},
-            "net": {"name": "resnet50", "batchnorm_momentum": 0.1},
-            "train": {"ratio": 5, "weight_decay": 1e-4, "nesterov": False},
-        },
+        "imagenet": IMAGENET,
         "mnist": {"data": {"labels": 40}, "augment": {"policy": "gentle", "flip": False}, **grey},
         # Half the side, as 16 of 32 pixels are; shifts by a share of the side.
         "fashion-mnist": {"data": {"labels": 250}, "augment": {"policy": "fixmatch-paper", "cutout": 14}, **grey},
     }
     return values.get("svhn" if dataset == "svhn-extra" else dataset, {})
-
-
-def imagenet_paper(method: str = "maxmatch") -> Values:
-    """ImageNet with 10 % of the labels as the paper says it: 300 epochs of 64 + 320 images; docs/scale.md has the cost.
-
-    lambda 10, threshold .7, K drawn evenly from {1, 2, 3}; SGD without Nesterov, warm-up over 5 epochs to .02
-    (FixMatch: .03, its best in Table 2), then one value of the cosine an epoch; the average (.999) is judged. Weak
-    views are flips, so every view starts from the middle that is judged, mirrored or not: our reading.
-    """
-    return overlay(
-        of_data("imagenet"),
-        {
-            "augment": {"middle": 0.875},
-            "method": _imagenet_method(method, "1,2,3"),
-            "train": {
-                "epochs": 300, "warmup_epochs": 5, "schedule": "cosine-epoch", "batch": 64, "ratio": 5,
-                "lr": 0.02 if method == "maxmatch" else 0.03, "momentum": 0.9, "ema_decay": 0.999,
-                "evaluate_every": 0, "checkpoint_every": 0,
-            },
-            "evaluate": {"unlabelled": 10_000},
-        },
-    )  # fmt: skip
-
-
-def imagenet_authors(method: str = "maxmatch") -> Values:
-    """The same as the authors' code has it: K is 1, 2 or 3 with .5, .3, .2, all views in one pass, no average.
-
-    Every view, weak ones too, is a random part of the picture of at least 8 % of its area, mirrored or not.
-    """
-    found = overlay(imagenet_paper(method), {"train": {"ema_decay": 0.0}})
-    found["augment"].pop("middle")
-    found["method"] |= {"k": "1:.5,2:.3,3:.2", "strategy": "joint"} if method == "maxmatch" else {}
-    return found
-
-
-def _imagenet_method(method: str, k: str) -> dict[str, Any]:
-    found: dict[str, Any] = {"name": method}
-    if method in ("fixmatch", "maxmatch", "fixmatch-anchoring"):
-        found |= {"weight": 10.0, "threshold": 0.7}
-    return found | ({"k": k} if method == "maxmatch" else {})
 
 
 def of_net(base: str, net: str | None) -> Values:
@@ -151,7 +99,7 @@ def of_net(base: str, net: str | None) -> Values:
 
 
 def moco(method: str = "moco") -> Values:
-    """MoCo v2's setting: 256 images a step, lr .03, cosine, momentum .999, crops of .2 to 1; steps are `of_pool`'s."""
+    """MoCo v2's setting: 256 images a step, lr .03, cosine, momentum .999, crops of .2 to 1; of any length."""
     return {
         "data": {"labels": "all"},
         "augment": {"policy": "moco", "crop": True, "scale": (0.2, 1.0)},
@@ -170,7 +118,7 @@ def of_pool(dataset: str) -> Values:
     Small images are not blurred, and a short queue holds few other views of the image that is asked for.
     """
     if dataset == "imagenet":
-        return {"train": {"steps": 1_000_912}}
+        return {"train": {"epochs": 200}}
     small: Values = {"augment": {"policy": "moco-small"}, "method": {"queue": 4096}, "train": {"steps": 40_000}}
     digits: Values = {
         "augment": {"scale": (0.5, 1.0), "flip": False},
@@ -188,7 +136,7 @@ def of_pool(dataset: str) -> Values:
 # A recipe is called with the method that was asked for; without one it has its own.
 RECIPES: dict[str, Callable[..., Values]] = {
     "digits": digits, "paper": paper, "fast-1min": fast_1min, "fast-10min": fast_10min, "moco": moco,
-    "imagenet-paper": imagenet_paper, "imagenet-authors": imagenet_authors,
+    "imagenet-paper": imagenet_paper, "imagenet-authors": imagenet_authors, "imagenet-finetune": imagenet_finetune,
 }  # fmt: skip
 # The recipe of a data set where none is asked for; `paper` otherwise.
 DEFAULT = {"digits": "digits", "imagenet": "imagenet-paper"}
@@ -249,24 +197,6 @@ def compose(
     return Recipe.from_dict(fitting(overlay(*layers), typed, base_name, str(dataset)))
 
 
-def fitting(values: Values, typed: Values, base: str, dataset: str) -> Values:
-    """The values, where what was typed asks for another size or length than a recipe for ImageNet has."""
-    if not base.startswith("imagenet"):
-        return values
-    data, train = values["data"], values["train"]
-    if dataset not in ("imagenet", "folder"):  # images of one size: there is nothing to cut out
-        values["data"] = {name: value for name, value in data.items() if name not in ("side", "canvas", "middle")}
-    elif "side" in typed.get("data", {}) and "canvas" not in typed["data"] and str(data["side"]).isdigit():
-        data["canvas"] = -(-int(data["side"]) * 320 // 224 // 16) * 16  # as 320 is to 224, a multiple of 16
-    if "steps" in typed.get("train", {}) and "epochs" not in typed["train"]:
-        share = train.pop("warmup_epochs") / train.pop("epochs")
-        steps = train["steps"] if isinstance(train["steps"], int) else 0  # else it is refused further on
-        train.setdefault("warmup", round(steps * share))
-        for name in ("evaluate_every", "checkpoint_every"):
-            train[name] = train[name] or max(1, steps // 20)
-    return values
-
-
 def _short_pretraining(train: Mapping[str, Any]) -> Values:
     """As many steps as a folder's training would have, and what suits so few."""
     names = ("steps", "checkpoint_every", "log_every")
@@ -289,15 +219,6 @@ def read_config(config: str | None) -> tuple[str | None, Values]:
     for section, name in (place.split(".") for place in settled):  # what a run settled itself is open again
         sections.setdefault(section, {})[name] = 0 if name.endswith("_every") else "auto"
     return base, sections
-
-
-def overlay(*layers: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Sections merged, later layers over earlier ones."""
-    merged: Values = {}
-    for layer in layers:
-        for section, values in layer.items():
-            merged.setdefault(section, {}).update(values)
-    return merged
 
 
 def _sections(values: Mapping[str, Any], where: str) -> Values:

@@ -10,9 +10,10 @@ from typing import Any
 from maxmatch.errors import UsageError
 from maxmatch.methods import make_method
 from maxmatch.nets.device import best_device, is_available
-from maxmatch.settings import build, plain
+from maxmatch.settings import build, overlay, plain
+from maxmatch.train.imagenet import fitting
 from maxmatch.train.recipe import Recipe, read_values
-from maxmatch.train.recipes import RECIPES, fitting, overlay, read_config
+from maxmatch.train.recipes import RECIPES, read_config
 
 INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
 CHANGEABLE = {
@@ -40,7 +41,8 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
         base, values = read_config(config)
         base_values = RECIPES[base](saved.to_dict()["method"]["name"]) if base else {}
         if base:
-            asked = overlay(values, given)
+            own = {name: value for name, value in saved.to_dict()["method"].items() if name == "teacher"}
+            asked = overlay({"method": own}, values, given)
             base_values = fitting(overlay(base_values, asked), asked, base, saved.data.name)
         if saved.data.name == "folder":
             base_values.pop("data", None)  # the folder decided it

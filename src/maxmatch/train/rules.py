@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from maxmatch.errors import UsageError
+from maxmatch.methods import method_name
 
 if TYPE_CHECKING:
     from maxmatch.train.recipe import Recipe
@@ -59,6 +60,19 @@ def check(recipe: Recipe) -> None:
             "left out where net.dropout is set",
         ),
         ("train.lr", t.lr, 0 < t.lr < math.inf, "above 0, and finite"),
+        ("train.head_lr", t.head_lr, t.head_lr is None or 0 < t.head_lr < math.inf, "above 0, and finite, or left out"),
+        (
+            "train.milestones",
+            t.milestones,
+            bool(t.milestones) == (t.schedule == "milestones"),
+            "shares of the training such as 0.6,0.8 where train.schedule is milestones, and left out elsewhere",
+        ),
+        (
+            "train.milestones",
+            t.milestones,
+            all(0 < m < 1 for m in t.milestones) and sorted(set(t.milestones)) == list(t.milestones),
+            "shares of the training above 0 and below 1, each larger than the one before",
+        ),
         ("train.momentum", t.momentum, 0 <= t.momentum < 1, "in [0, 1)"),
         ("train.nesterov", t.nesterov, not t.nesterov or t.momentum > 0, "false where train.momentum is 0"),
         ("train.weight_decay", t.weight_decay, t.weight_decay >= 0, "0 or more"),
@@ -66,8 +80,8 @@ def check(recipe: Recipe) -> None:
         (
             "train.ema_decay",
             t.ema_decay,
-            t.ema_decay != 0 or not recipe.method.averages_statistics,
-            "above 0 where method.teacher is eman, 0.999 for example",
+            t.ema_decay != 0 or not (recipe.method.averages_statistics or recipe.method.taught_by_average),
+            f"above 0, 0.999 for example: the average is the teacher of {_told(recipe)}",
         ),
         ("train.ema_decay", t.ema_decay, t.ema_decay == "auto" or 0 <= t.ema_decay < 1, "in [0, 1), or auto"),
         ("train.seed", t.seed, 0 <= t.seed < 2**63, "0 or more, and below 2^63"),
@@ -98,3 +112,8 @@ def check(recipe: Recipe) -> None:
     for name, value, holds, rule in rules:
         if not holds:
             raise UsageError(f"{name} = {value}: it must be {rule}")
+
+
+def _told(recipe: Recipe) -> str:
+    """The method in words, as far as its teacher goes."""
+    return method_name(recipe.method) + (" with teacher = eman" if recipe.method.averages_statistics else "")

@@ -39,6 +39,7 @@ class Runner:
         fused: bool = False,
         micro_batch: int | None = None,
         ranks: Ranks = Ranks(),  # noqa: B008  frozen
+        synchronised: bool = False,
     ) -> None:
         """`fused` allows the kernels of nets.fused, where they run; `notes` says where they should and don't.
 
@@ -50,6 +51,7 @@ class Runner:
         self.mean, self.gather, self.share = ranks.mean, ranks.gather, ranks.share
         self.progress, self.step = progress, step
         self.rank, self.ranks = ranks.rank, ranks.count
+        self.companies = 1 if synchronised else ranks.count
         self._net, self._average, self._preprocessing = net, average.net, preprocessing
         self._eman = average.statistics
         self._dtype = parameter.dtype

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
-Schedule = Literal["cosine-7/16", "cosine", "cosine-epoch", "constant"]
+Schedule = Literal["cosine-7/16", "cosine", "cosine-epoch", "milestones", "constant"]
 
 
 def learning_rate(
-    step: int, *, steps: int, lr: float, schedule: Schedule, warmup: int = 0, epochs: int | None = None
+    step: int,
+    *,
+    steps: int,
+    lr: float,
+    schedule: Schedule,
+    warmup: int = 0,
+    epochs: int | None = None,
+    milestones: Sequence[float] = (),
 ) -> float:
     """Linear warm-up over the first `warmup` steps, then lr cos(7 pi t / 16 T), lr (1 + cos(pi t / T)) / 2, or lr.
 
     `cosine-epoch` is `cosine` with one value for each of the `epochs`, that of its first step, as EMAN's code has it;
-    without epochs the two are the same.
+    without epochs the two are the same. `milestones` are shares of all steps: from each of them on the rate is a tenth
+    of what it was.
 
     >>> learning_rate(50, steps=100, lr=0.1, schedule="cosine")
     0.05
+    >>> [learning_rate(t, steps=50, lr=0.1, schedule="milestones", milestones=(0.6, 0.8)) for t in (29, 30, 40)]
+    [0.1, 0.01, 0.001]
     """
     if step < warmup:
         return lr * (step + 1) / warmup
@@ -29,4 +40,6 @@ def learning_rate(
         return lr * math.cos(7 * math.pi * t / 16)
     if schedule in ("cosine", "cosine-epoch"):
         return lr * (0.5 + 0.5 * math.cos(math.pi * t))
+    if schedule == "milestones":
+        return lr / 10.0 ** sum(step / steps >= milestone for milestone in milestones)
     return lr

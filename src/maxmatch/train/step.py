@@ -84,7 +84,7 @@ class Step:
         self.method, self.batches, self.draws, self.net = method, batches, draws, net
         self.rows = Rows(draws, device)
         row = self.rows.row
-        self.lr = row["lr"]
+        self.lr, self.head_lr = row["lr"], row["head_lr"] if settings.head_lr is not None else None
         self.state = method.state(classes, len(batches.hidden), num_features(net))
         if self.state is not None:
             self.state.to(device, dtype)
@@ -99,11 +99,11 @@ class Step:
         self.run = Runner(
             net, self.average, preprocessing, self.state, row["progress"], row["step"],
             bf16=bf16, compiled=compiled, fused=settings.kernels == "auto" and not synchronised,
-            micro_batch=settings.micro_batch, ranks=ranks,
+            micro_batch=settings.micro_batch, ranks=ranks, synchronised=synchronised,
         )  # fmt: skip
-        self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled)
+        self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled, self.head_lr)
         views = max(k for k, _ in method.needs.choices())
-        self.health = Health(method.terms, views, device, ranks)
+        self.health = Health(method.terms, views, device, ranks, classes)
         set_mode(net, "train")
         self._losses = averaged_gradients(lambda batch: self.method.losses(self.run, batch), net, self.state, ranks)
         self._make_batch, self._add_health = self._makers(compiled)
