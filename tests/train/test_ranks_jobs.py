@@ -47,7 +47,7 @@ def test_ranks_do_more_than_plain_steps_as_one(tmp_path, monkeypatch):
     unkilled = killed_by_torchrun(tiny.make_folder(tmp_path / "imagenet", train=10), tmp_path / "killed")
     pictures = tiny.make_folder(tmp_path / "pictures", classes=3, train=6, val=2)
     learn = words("train", f"{pictures}@6", "train.sync_batchnorm=true", "method.threshold=0.4")
-    contrast = words("pretrain", pictures, "method.queue=20", "method.dimension=8")
+    contrast = words("pretrain", pictures, "method.queue=20", "method.dimension=8", "method.companies=2")
     with mock.patch.dict("train.test_distributed.CASES", CASES):
         plain, compiled = recipe("pseudo-label"), recipe("pseudo-label", step="compiled")
     jobs = {
@@ -98,7 +98,7 @@ def as_two_ranks():
                 buffer.copy_(sum(parts) / 2)
         return torch.cat(made)
 
-    def dealt(forward, images, u, rank, ranks, gather):
+    def dealt(forward, images, u, *_):
         order = u.argsort()
         return forward(images[order])[order.argsort()]
 
