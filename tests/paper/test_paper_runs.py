@@ -191,3 +191,9 @@ def test_a_run_that_fails_leaves_a_page_of_the_others(tmp_path, capsys, monkeypa
     page = (tmp_path / "fig-losses-short-digits.md").read_text()
     assert "1 of 2 runs are missing (1 failed)" in page
     assert "not tested" in page
+
+
+def test_the_words_for_a_run_tell_it_from_the_others(tmp_path):
+    said = [str(run) for run in plan(TARGETS["fig-k"], "smoke", tmp_path).runs]
+    assert said[0] == "K = 1, digits@40, fold 1"
+    assert len(said) == len(set(said)) == 8

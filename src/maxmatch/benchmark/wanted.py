@@ -21,15 +21,16 @@ Given = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Planned:
-    """One run: a method, as it was spelled, on one fold."""
+    """One run: a method, as it was spelled, on one fold; `on` says of what, where runs differ in that too."""
 
     label: str
     fold: int
     recipe: Recipe
     folder: Path
+    on: str = ""
 
     def __str__(self) -> str:
-        return f"{self.label}, fold {self.fold}"
+        return ", ".join(word for word in (self.label, self.on, f"fold {self.fold}") if word)
 
 
 def plan(

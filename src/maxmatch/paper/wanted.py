@@ -142,11 +142,12 @@ def _planned(
     start = _pretraining(recipe, fold, budget, steps, out) if arm.pretrained else None
     if start is not None:
         recipe = replace(recipe, train=replace(recipe.train, init=str(start.folder)))
-    folder = _folder(out, budget, f"{data}@{labels}", recipe, fold)
+    on = f"{data}@{labels}"
+    folder = _folder(out, budget, on, recipe, fold)
     if start is not None and (folder / "recipe.json").exists():  # the folders may have been moved since
         begun = replace(recipe.train, init=saved_recipe(folder).train.init)
         recipe = replace(recipe, train=begun)
-    return start, Planned(arm.label, fold, recipe, folder)
+    return start, Planned(arm.label, fold, recipe, folder, on)
 
 
 def _pretraining(recipe: Recipe, fold: int, budget: Budget, steps: int, out: Path) -> Planned:
