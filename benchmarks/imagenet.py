@@ -4,9 +4,9 @@
     python benchmarks/imagenet.py --device cpu --net wrn-10-1 --side 32 --images 200 --batch 4 --steps 6 --workers 2
 
 Pictures are generated, 500 x 375 as ImageNet's are on average, in as many processes as there are cores. Every row is
-the recipe imagenet-authors in a process of its own: the steps of `maxmatch train`, timed from the 6th on, when all is
-compiled and the pictures read ahead are used up by half. The share of a stage is its part of that time; decoding runs
-beside the others, so its figure is what the threads could do if nothing else were to be done.
+the recipe imagenet-authors in a process of its own: the steps of `maxmatch train`, timed from the 12th on, when all is
+compiled and the pictures read ahead are used up. The share of a stage is its part of that time; decoding runs beside
+the others, so its figure is what it could do if nothing else were to be done. `--decoders threads` instead of processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 
 CLASSES, TEST = 20, 2
-WARM = 5  # steps that are not timed
+WARM, DRAINED = 5, 6  # steps that are not timed: those that compile, and those that find their pictures read ahead
 ROWS = (  # method, strategy, whether decoded pictures stay on the device
     ("fixmatch", "joint", True),
     ("maxmatch", "select", True),
@@ -52,7 +52,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)), help="which of them, the first is 0")
+    parser.add_argument("--together", action="store_true", help="compile all rows at once, then time one after another")
     parser.add_argument("--pictures", type=Path, help="where they are kept for the next time; default: nowhere")
+    parser.add_argument("--decoders", default="auto", choices=("auto", "threads", "processes"))
     parser.add_argument("--name", default="imagenet", help="of the record")
     asked = parser.parse_args()
     record, found = Record(asked.name), []
@@ -62,11 +64,17 @@ def main() -> None:
             make_pictures(root, asked.images)
         size = sum(path.stat().st_size for path in root.rglob("*.JPEG")) / asked.images / 1000
         record.say(f"{asked.images:,} JPEG files of 500 x 375, {size:.0f} kB each; {asked.net}, {asked.side} px")
-        for number in asked.rows:
-            with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as alone:
-                found.append(alone.submit(measure, root, Path(place) / str(number), asked, number).result())
-            record.say(tell(found[-1], found[0]))
-            record.save(found)
+        size = len(asked.rows) if asked.together else 1
+        spawn = multiprocessing.get_context("spawn")
+        for at in range(0, len(asked.rows), size):
+            numbers = asked.rows[at : at + size]
+            turn = spawn.Barrier(size), spawn.Lock()
+            with ProcessPoolExecutor(size, spawn, take_turn, (turn,)) as pool:
+                rows = [pool.submit(measure, root, Path(place) / str(n), asked, n) for n in numbers]
+                for row in rows:
+                    found.append(row.result())
+                    record.say(tell(found[-1], found[0]))
+                    record.save(found)
 
 
 def make_pictures(root: Path, count: int) -> None:
@@ -88,14 +96,23 @@ def draw(path: Path, seed: int) -> None:
     Image.fromarray((np.asarray(soft) + noise).clip(0, 255).astype(np.uint8)).save(path, quality=90)
 
 
+turn: Any  # a barrier and a lock that all rows' processes share
+
+
+def take_turn(given: Any) -> None:
+    """Have this process know when all are ready, and who is alone."""
+    global turn
+    turn = given
+
+
 def measure(root: Path, out: Path, asked: argparse.Namespace, number: int) -> dict[str, Any]:
     """Train with a row's settings, and time its steps."""
     method, strategy, resident = ROWS[number]
     given = {
         "method": {"strategy": strategy} | ({"k": asked.k} if method == "maxmatch" else {}),
         "net": {"name": asked.net},
-        "data": {"side": asked.side, "resident": resident, "workers": asked.workers},
-        "train": {"batch": asked.batch, "steps": WARM + asked.steps, "device": asked.device},
+        "data": {"side": asked.side, "resident": resident, "workers": asked.workers, "decoders": asked.decoders},
+        "train": {"batch": asked.batch, "steps": WARM + DRAINED + asked.steps, "device": asked.device},
         "evaluate": {"unlabelled": 0},
     }
     recipe = resolve(
@@ -110,13 +127,19 @@ def measure(root: Path, out: Path, asked: argparse.Namespace, number: int) -> di
     step.health.failure()  # waits for the device
     row["seconds_warm"] = time.perf_counter() - begun - row["seconds_loading"]
     feed = step.batches.feed
-    if feed is not None:
-        feed.stages.read()
-    begun = time.perf_counter()
-    for t in range(WARM, WARM + asked.steps):
-        step(t)
-    step.health.failure()
-    seconds = time.perf_counter() - begun
+    all_ready, alone = turn
+    all_ready.wait()
+    with alone:
+        for t in range(WARM, WARM + DRAINED):
+            step(t)
+        step.health.failure()
+        if feed is not None:
+            feed.stages.read()
+        begun = time.perf_counter()
+        for t in range(WARM + DRAINED, WARM + DRAINED + asked.steps):
+            step(t)
+        step.health.failure()
+        seconds = time.perf_counter() - begun
     row |= {
         "seconds": seconds,
         "steps": asked.steps,
@@ -126,7 +149,7 @@ def measure(root: Path, out: Path, asked: argparse.Namespace, number: int) -> di
     if torch.cuda.is_available():
         row["gib"] = torch.cuda.max_memory_allocated() / 2**30
     if feed is not None:
-        row["stages"] = feed.stages.read()
+        row["stages"], row["decoders"] = feed.stages.read(), f"{feed.files.workers} {feed.decoders.kind}"
         feed.close()
     return row
 
@@ -149,7 +172,7 @@ def tell(row: dict[str, Any], first: dict[str, Any]) -> str:
     }
     told += "; " + ", ".join(f"{stage} {100 * share:.0f} %" for stage, share in shares.items())
     told += f", waiting {100 * max(0, 1 - sum(shares.values())):.0f} %"
-    return told + f"; the threads decode {stages['decode_images_per_second'] or 0:,.0f} pictures/s"
+    return told + f"; {row['decoders']} decode {stages['decode_images_per_second'] or 0:,.0f} pictures/s"
 
 
 if __name__ == "__main__":
