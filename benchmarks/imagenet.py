@@ -6,7 +6,7 @@
 Pictures are generated, 500 x 375 as ImageNet's are on average, in as many processes as there are cores. Every row is
 the recipe imagenet-authors in a process of its own: the steps of `maxmatch train`, timed from the 12th on, when all is
 compiled and the pictures read ahead are used up. The share of a stage is its part of that time; decoding runs beside
-the others, so its figure is what it could do if nothing else were to be done. `--decoders threads` instead of processes.
+the others, so its figure is what it could do if nothing else were to be done.
 """
 
 from __future__ import annotations
