@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)), help="which of them, the first is 0")
-    parser.add_argument("--together", action="store_true", help="compile all rows at once, then time one after another")
+    parser.add_argument("--together", type=int, default=1, help="so many rows compile at once, then one after another")
     parser.add_argument("--pictures", type=Path, help="where they are kept for the next time; default: nowhere")
     parser.add_argument("--decoders", default="auto", choices=("auto", "threads", "processes"))
     parser.add_argument("--name", default="imagenet", help="of the record")
@@ -64,12 +64,11 @@ def main() -> None:
             make_pictures(root, asked.images)
         size = sum(path.stat().st_size for path in root.rglob("*.JPEG")) / asked.images / 1000
         record.say(f"{asked.images:,} JPEG files of 500 x 375, {size:.0f} kB each; {asked.net}, {asked.side} px")
-        size = len(asked.rows) if asked.together else 1
         spawn = multiprocessing.get_context("spawn")
-        for at in range(0, len(asked.rows), size):
-            numbers = asked.rows[at : at + size]
-            turn = spawn.Barrier(size), spawn.Lock()
-            with ProcessPoolExecutor(size, spawn, take_turn, (turn,)) as pool:
+        for at in range(0, len(asked.rows), asked.together):
+            numbers = asked.rows[at : at + asked.together]
+            turn = spawn.Barrier(len(numbers)), spawn.Lock()
+            with ProcessPoolExecutor(len(numbers), spawn, take_turn, (turn,)) as pool:
                 rows = [pool.submit(measure, root, Path(place) / str(n), asked, n) for n in numbers]
                 for row in rows:
                     found.append(row.result())
