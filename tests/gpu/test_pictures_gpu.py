@@ -9,7 +9,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from maxmatch.augment import ResizedCrop
-from maxmatch.train.fit import fit
+from maxmatch.train.fit import begin, fit
+from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 from maxmatch.train.step import EXACT
 
@@ -43,14 +44,30 @@ def test_kept_and_streamed_captured_runs_end_with_the_same_weights(photos, tmp_p
     results = {}
     for name, data in {
         "kept": {},
-        "none": {"resident": False, "workers": 0},
-        "many": {"resident": False, "workers": 8},
+        "one thread": {"resident": False, "workers": 0, "decoders": "threads"},
+        "processes": {"resident": False, "workers": 8},
     }.items():
         results[name] = fit(recipe(photos, **data), tmp_path / name, quiet=True)
         assert results[name]["mode"] == "captured"
     weights = {name: load_file(tmp_path / name / "model.safetensors") for name in results}
-    for name in ("none", "many"):
+    for name in ("one thread", "processes"):
         assert all(torch.equal(weights[name][key], weights["kept"][key]) for key in weights["kept"])
+
+
+@pytest.mark.parametrize("decoders", ["threads", "processes"])
+def test_pictures_come_from_locked_pages(photos, tmp_path, decoders):
+    chosen = resolve(recipe(photos, resident=False, workers=2, decoders=decoders), device="cuda", threads=1)
+    feed = begin(chosen, tmp_path / "a", quiet=True).step.batches.feed
+    assert feed.decoders.kind == decoders
+    trays = [tray for trays in feed._trays for tray in trays.values()]
+    assert all(tray.slots.is_pinned() and tray.sizes.is_pinned() for tray in trays)
+    feed.load(0, 3)
+    torch.cuda.synchronize()
+    assert all(torch.equal(feed.slots[name].cpu(), tray.slots) for name, tray in feed._trays[0].items())
+    assert all(slots.float().std() > 0 for slots in feed.slots.values())
+    feed.close()
+    if decoders == "processes":
+        assert not any(tray.slots.is_pinned() for tray in trays)
 
 
 def test_compiled_crops_equal_eager_ones_to_the_bit():
