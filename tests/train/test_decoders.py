@@ -187,7 +187,7 @@ def test_who_decodes(monkeypatch):
     assert choose("processes", CPU) == "processes"
     monkeypatch.setattr(decoders.sys, "platform", "darwin")
     assert choose("auto", torch.device("cuda")) == "threads"
-    with pytest.raises(UsageError, match="type threads"):
+    with pytest.raises(UsageError, match="type --set data.decoders=threads"):
         choose("processes", CPU)
 
 

@@ -147,11 +147,10 @@ class Decoders:
 
     @contextmanager
     def _watched(self) -> Iterator[None]:
-        """Within: where a process has died the others end too. (The pool's own signal for that they do not hear.)"""
+        """Within: that a process has died is said in our words. `close` ends the others, deaf to the pool's signal."""
         try:
             yield
         except BrokenProcessPool:
-            self._over[0] = 1
             raise Died(self.files.workers) from None
 
 
@@ -159,7 +158,9 @@ def choose(asked: Literal["auto"] | Kind, device: torch.device) -> Kind:
     """Processes beside a GPU, where they can be forked; else threads."""
     can_fork = sys.platform == "linux"  # on macOS a forked process may not call the system's libraries
     if asked == "processes" and not can_fork:
-        raise UsageError("data.decoders = processes: they are forked, which only Linux does safely; type threads")
+        raise UsageError(
+            "data.decoders = processes: they are forked, which only Linux does safely; type --set data.decoders=threads"
+        )
     if asked != "auto":
         return asked
     return "processes" if can_fork and device.type == "cuda" else "threads"
