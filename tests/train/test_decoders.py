@@ -185,6 +185,8 @@ def test_who_decodes(monkeypatch):
     assert choose("auto", torch.device("cuda")) == "processes"
     assert choose("threads", torch.device("cuda")) == "threads"
     assert choose("processes", CPU) == "processes"
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    assert choose("auto", torch.device("cuda")) == "threads"
     monkeypatch.setattr(decoders.sys, "platform", "darwin")
     assert choose("auto", torch.device("cuda")) == "threads"
     with pytest.raises(UsageError, match="type --set data.decoders=threads"):

@@ -163,7 +163,8 @@ def choose(asked: Literal["auto"] | Kind, device: torch.device) -> Kind:
         )
     if asked != "auto":
         return asked
-    return "processes" if can_fork and device.type == "cuda" else "threads"
+    may_fork = can_fork and not multiprocessing.current_process().daemon  # a daemon of multiprocessing has no children
+    return "processes" if may_fork and device.type == "cuda" else "threads"
 
 
 _shared: tuple[Files, Trays]  # of a forked process
