@@ -91,6 +91,10 @@ def test_processes_started_again_go_on_with_what_their_job_began_and_with_nothin
     assert started("--force") == (0, False, True)  # its own is gone on with: --force was said before it was begun
     job("new", starts=0)  # on another machine, which counts its own starts
     assert started() == (0, False, True)
+    job("next")
+    more = ["train", "--resume", "--steps", "3", "--device", "cpu", "--no-report", "--out", str(tmp_path)]
+    assert run(more) == 0
+    assert began(tmp_path)  # it has gone on with the run, which is its own from then on
 
 
 def test_who_is_the_first_to_fail_is_asked_of_this_start_alone(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import shutil
 import sys
 from dataclasses import dataclass
@@ -85,6 +86,7 @@ def test_kept_or_streamed_with_any_number_of_workers_the_weights_are_the_same(ph
         data = {"resident": False, "workers": workers, "decoders": decoders, "labels": 4}
         out = tmp_path / f"{workers} {decoders}"
         fit(recipe_of(photos, data=data), out, quiet=True)
+        assert not multiprocessing.active_children()
         ours, theirs = weights(out), weights(tmp_path / "kept")
         assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
