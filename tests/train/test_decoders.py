@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -16,7 +18,10 @@ from PIL import Image
 from maxmatch.data.files import Files
 from maxmatch.errors import UsageError, UserError
 from maxmatch.train import decoders
-from maxmatch.train.decoders import Decoders, Tray, choose
+from maxmatch.train.decoders import Decoders, Died, Tray, choose
+from maxmatch.train.distributed import Ranks
+from maxmatch.train.endings import one_line_errors
+from maxmatch.train.recipes import compose
 
 CPU = torch.device("cpu")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
@@ -74,9 +79,11 @@ def test_portions_cover_a_batch_once(files, count, monkeypatch):
 
 
 @linux
-def test_a_killed_process_is_one_line(files):
+@pytest.mark.parametrize("killed", [1, 2])
+def test_a_killed_process_is_one_line_and_the_others_end_too(files, tmp_path, killed):
     pool = Decoders(files, trays("processes"), "processes")
-    for number in list(pool._pool._processes):
+    numbers = list(pool.begin()._processes)
+    for number in numbers[:killed]:
         os.kill(number, signal.SIGKILL)
 
     def until_it_is_seen():
@@ -84,9 +91,92 @@ def test_a_killed_process_is_one_line(files):
             pool.receive(pool.send_for(0, "a", [0, 1]))
             time.sleep(0.05)
 
-    with pytest.raises(UserError, match=r"ended from outside.*--resume.*--set data\.workers=1$"):
+    recipe = compose("digits")
+    with pytest.raises(UserError) as said, one_line_errors(recipe, tmp_path, Ranks()):
         until_it_is_seen()
     pool.close()
+    assert not any(alive(number) for number in numbers)
+    assert str(said.value).endswith(
+        f"the last checkpoint is lost: type maxmatch train --resume --out {tmp_path} --set data.workers=1"
+    )
+    assert Died(1).instead == "data.decoders=threads"
+
+
+@linux
+def test_signals_of_a_group_are_the_parents(files):
+    """torchrun, clusters and terminals signal all processes; the parent needs its pictures for the last step."""
+    pool = Decoders(files, trays("processes"), "processes")
+    numbers = list(pool.begin()._processes)
+    for number in numbers:
+        for sent in (signal.SIGTERM, signal.SIGINT):
+            os.kill(number, sent)
+    for _ in range(20):
+        pool.receive(pool.send_for(0, "a", [0, 1]))
+    assert list(pool.begin()._processes) == numbers
+    pool.close()
+    assert not any(alive(number) for number in numbers)
+
+
+@linux
+def test_where_not_all_can_be_forked_the_others_end(files, monkeypatch):
+    fork, forked = os.fork, []
+
+    def once():
+        if forked:
+            raise BlockingIOError(11, "too many processes")
+        forked.append(fork())
+        return forked[0]
+
+    monkeypatch.setattr(os, "fork", once)
+    with pytest.raises(BlockingIOError):
+        Decoders(files, trays("processes"), "processes").begin()
+    for _ in range(100):
+        if not alive(forked[0]):
+            break
+        time.sleep(0.1)
+    assert not alive(forked[0])
+
+
+def test_nobody_is_there_before_the_first_is_needed(files):
+    """A run that is refused when it is built leaves no process, no thread and no locked page."""
+    before = threading.active_count(), multiprocessing.active_children()
+    pool = Decoders(files, trays("processes"), "processes")
+    assert (threading.active_count(), multiprocessing.active_children()) == before
+    pool.close()
+
+
+class Runtime:
+    """The two calls of CUDA's runtime that lock pages; the second lock is refused."""
+
+    class cudaError:
+        success = 0
+
+    def __init__(self):
+        self.said = []
+
+    def cudaHostRegister(self, place, size, flags):
+        self.said.append(("lock", place, size))
+        return 0 if len(self.said) == 1 else 712
+
+    def cudaHostUnregister(self, place):
+        self.said.append(("free", place))
+
+
+def test_pages_that_could_not_be_locked_are_not_freed_and_no_kernel_is_blamed(monkeypatch):
+    tray, runtime, forgotten = trays("processes", 1)[0]["a"], Runtime(), []
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: runtime)
+    monkeypatch.setattr(decoders, "_forget_refusal", lambda: forgotten.append(1))
+    tray.pin(True)
+    assert not runtime.said  # a tray beside a CPU has nothing to lock
+    tray.cuda = True
+    tray.pin(True)
+    tray.pin(False)
+    tray.pin(False)
+    slots, sizes = tray.slots, tray.sizes
+    assert runtime.said == [
+        ("lock", slots.data_ptr(), slots.nbytes), ("lock", sizes.data_ptr(), sizes.nbytes), ("free", slots.data_ptr()),
+    ]  # fmt: skip
+    assert forgotten == [1]
 
 
 def test_who_decodes(monkeypatch):
@@ -95,9 +185,11 @@ def test_who_decodes(monkeypatch):
     assert choose("auto", torch.device("cuda")) == "processes"
     assert choose("threads", torch.device("cuda")) == "threads"
     assert choose("processes", CPU) == "processes"
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)
+    assert choose("auto", torch.device("cuda")) == "threads"
     monkeypatch.setattr(decoders.sys, "platform", "darwin")
     assert choose("auto", torch.device("cuda")) == "threads"
-    with pytest.raises(UsageError, match="type threads"):
+    with pytest.raises(UsageError, match="type --set data.decoders=threads"):
         choose("processes", CPU)
 
 
@@ -109,7 +201,7 @@ from test_decoders import trays
 from maxmatch.data.files import Files
 from maxmatch.train.decoders import Decoders
 pool = Decoders(Files(Path(sys.argv[1]), ("0.jpg",), 3, 20, workers=2), trays("processes"), "processes")
-print(*pool._pool._processes, flush=True)
+print(*pool.begin()._processes, flush=True)
 time.sleep(60)
 """
 

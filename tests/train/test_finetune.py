@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from safetensors.torch import load_file
 
 from maxmatch.errors import UsageError
 from maxmatch.train.epochs import settle_epochs
-from maxmatch.train.fit import begin, fit
+from maxmatch.train.fit import begin, draw_split, fit
+from maxmatch.train.pictures import load_data
 from maxmatch.train.recipe import TrainSettings, learning_rates, resolve
 from maxmatch.train.recipes import compose
+from maxmatch.train.result import warnings_of
 from maxmatch.train.schedule import learning_rate
 from maxmatch.train.step import Step
 
@@ -68,6 +71,16 @@ def test_head_and_body_move_by_their_own_rates(tiny, tmp_path, net):
     # Both rates are read where the row of draws lies, so that a captured step replays with others.
     assert places == {step.lr.data_ptr(), step.head_lr.data_ptr()}
     assert {group["lr"].data_ptr() for group in step.optimizer._sgd.param_groups} == places
+
+
+def test_a_rate_for_the_head_of_a_net_that_begins_anew_is_warned_of(tiny):
+    """`--config imagenet-finetune` without `--init` would train a drawn net at a rate of .001 in silence."""
+    recipe = tiny("supervised", train=TRAIN)
+    images = load_data(recipe)
+    split = draw_split(resolve(recipe, device="cpu", threads=1), images)
+    for changed, count in ((recipe, 1), (replace(recipe, train=replace(recipe.train, init="runs/p")), 0),
+                           (replace(recipe, train=replace(recipe.train, head_lr=None)), 0)):  # fmt: skip
+        assert sum("--init RUN" in line for line in warnings_of(changed, images, split)) == count
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])

@@ -8,8 +8,9 @@ from sklearn.metrics import top_k_accuracy_score
 
 from maxmatch.augment.ops import CODE
 from maxmatch.methods.base import Losses, Seen
-from maxmatch.train.fit import begin
+from maxmatch.train.fit import begin, fit
 from maxmatch.train.health import Health
+from maxmatch.train.log import read_metrics
 from maxmatch.train.recipe import resolve
 
 
@@ -114,3 +115,11 @@ def test_the_first_bad_term_and_step_are_kept():
     assert guard(1, 1.0, float("inf")) == 1
     assert guard(2, float("nan"), 1.0) == 1
     assert health.failure() == ("unlabeled", 1)
+
+
+@pytest.mark.parametrize(("method", "counted"), [("fixmatch", True), ("ict", False), ("mixmatch", False)])
+def test_what_is_mixed_has_no_truth_and_is_not_counted(tiny, tmp_path, method, counted):
+    """The target of two images mixed is not the guess of either."""
+    fit(tiny(method, train={"steps": 2, "log_every": 1}), tmp_path, quiet=True)
+    found = [line["guess_error"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["kind"] == "train"]
+    assert [error is not None for error in found] == [counted] * 2

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch.distributed as dist
 
 from maxmatch.cli import run
+from maxmatch.errors import UsageError
 from maxmatch.train import distributed
 from maxmatch.train.distributed import Ranks, first_to_fail
 from maxmatch.train.launcher import NOTE, began, launcher, note_job
+from maxmatch.train.recipes import compose
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 WHO = "from maxmatch.train.launcher import launcher; print(launcher())"
@@ -61,6 +65,9 @@ def test_a_run_is_the_jobs_that_noted_it(tmp_path, job):
     assert json.loads((tmp_path / NOTE).read_text()) == sorted([launcher(), "a elsewhere 7 9"])
     job("b")
     assert not began(tmp_path)
+    note_job(tmp_path, [None])  # one process, without torchrun, has taken the folder
+    job("a")
+    assert not began(tmp_path)
     (tmp_path / NOTE).write_text("torn")
     assert not began(tmp_path)
 
@@ -84,6 +91,10 @@ def test_processes_started_again_go_on_with_what_their_job_began_and_with_nothin
     assert started("--force") == (0, False, True)  # its own is gone on with: --force was said before it was begun
     job("new", starts=0)  # on another machine, which counts its own starts
     assert started() == (0, False, True)
+    job("next")
+    more = ["train", "--resume", "--steps", "3", "--device", "cpu", "--no-report", "--out", str(tmp_path)]
+    assert run(more) == 0
+    assert began(tmp_path)  # it has gone on with the run, which is its own from then on
 
 
 def test_who_is_the_first_to_fail_is_asked_of_this_start_alone(monkeypatch):
@@ -97,6 +108,26 @@ def test_who_is_the_first_to_fail_is_asked_of_this_start_alone(monkeypatch):
         assert distributed._meet("gloo") == Ranks(0, 1)
         assert [first_to_fail(), first_to_fail()] == [True, False]
         dist.destroy_process_group()
+
+
+class Joined(Ranks):
+    """One of two, of which one goes on and the other begins."""
+
+    def everyones(self, thing):
+        return [True, False]
+
+
+def test_a_machine_that_was_not_there_when_the_run_began_is_told_how_to_join(tmp_path, monkeypatch):
+    module = importlib.import_module("maxmatch.train.fit")
+    monkeypatch.setattr(module, "joined", lambda device: nullcontext(Joined(0, 2)))
+    recipe = compose("digits", "fixmatch", given={"train": {"device": "cpu"}})
+    with pytest.raises(UsageError) as said:
+        module.fit(recipe, tmp_path)
+    assert str(said.value) == (
+        "a machine has joined a run that was begun: "
+        f"type torchrun --nproc_per_node=2 -m maxmatch train --resume --out {tmp_path}"
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_process_ends_with_its_launcher():

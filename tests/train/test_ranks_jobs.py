@@ -55,6 +55,7 @@ def test_ranks_do_more_than_plain_steps_as_one(tmp_path, monkeypatch):
         "streamed": {"words": [*learn, "--set", "data.resident=false"]},
         "unequal": {"words": words("train", f"{pictures}@6", steps=2), "room": [2**40, 0]},
         "moco": {"words": [*contrast, "--set", "data.resident=false"]},
+        "moco-sync": {"words": [*contrast, "--set", "train.sync_batchnorm=true"]},
         "killed": {"words": ["train", "--resume", "--no-report"]},
         "unkilled": {"words": unkilled},
         "fewer": {"recipe": plain, "fewer_on": 1},  # the last: who has once failed is silent afterwards
@@ -65,13 +66,14 @@ def test_ranks_do_more_than_plain_steps_as_one(tmp_path, monkeypatch):
     many = run_jobs(tmp_path, 2, list(jobs.values()))
     train({"recipe": plain}, tmp_path / "compiled-1")
     train({"words": [*learn, "--set", "data.resident=true"]}, tmp_path / "streamed-1")
+    train({"words": contrast}, tmp_path / "moco-sync-1")  # synchronised ranks make its two companies
     with as_two_ranks():
         train({"words": [*contrast, "--set", "data.resident=true"]}, tmp_path / "moco-1")
     said = many.communicate()[1]
     assert many.returncode == 0, said[-3000:]
     wrong = []
     for look, *what in [
-        (same_end, "compiled"), (same_end, "streamed"), (same_end, "moco"), (same_bits, "compiled", "streamed", "moco"),
+        (same_end, "compiled"), (same_end, "streamed"), (same_end, "moco"), (same_end, "moco-sync"), (same_bits, "compiled", "streamed", "moco"),
         (same_to_the_last_bit, "killed", "unkilled"), (ran_compiled,), (all_streamed,), (told_of_other_images,),
     ]:  # fmt: skip
         try:

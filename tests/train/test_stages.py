@@ -61,6 +61,38 @@ def test_it_starts_anew_and_a_step_that_waits_little_is_the_limit_itself(clock):
     assert set(found.read().values()) == {None, 0.0, "step"}  # nothing was done
 
 
+class Event:
+    """One of a GPU's, which is reached when the host waits for it."""
+
+    reached = -1.0
+
+    def record(self):
+        self.at = stages.time.perf_counter()
+
+    def synchronize(self):
+        Event.reached = max(Event.reached, self.at)
+
+    def elapsed_time(self, last):
+        assert max(self.at, last.at) <= Event.reached, "asked before it was waited for"
+        return 1000 * (last.at - self.at)
+
+
+def test_beside_a_gpu_the_host_waits_while_the_device_works(clock, monkeypatch):
+    monkeypatch.setattr(stages, "_event", Event)
+    for wait, waiting, limit in ((1.0, 0.0, "step"), (4.0, 0.5, "decode")):
+        found = Stages(workers=1, device=torch.device("cuda"))
+        for _ in range(2):
+            found.add_decoded(10, 1.0)
+            with found.on_device("copy"):
+                clock(0.5)
+            with found.stepping(10):
+                clock(1.5)
+        found.seconds["wait"] = 2 * wait  # beside the four seconds of the device
+        read = found.read()
+        assert (read["copy_images_per_second"], read["step_images_per_second"]) == (20.0, 6.7)
+        assert (read["waiting"], read["limit"]) == (waiting, limit)
+
+
 def test_a_streamed_run_writes_them_and_says_where_decoding_holds_it_up(tmp_path, capsys, monkeypatch):
     import numpy as np
     from PIL import Image

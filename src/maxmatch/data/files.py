@@ -1,8 +1,9 @@
 """Picture files read into slots of one shape, in the order they are asked for, by as many threads as one likes.
 
 A slot is (C, side, side) uint8 with the picture in its upper left corner, shrunk to fit, beside its height and width.
-Decoders let go of Python's lock, so threads are enough, and nothing depends on how many there are. They write where the
-pictures are wanted, with numpy: a copy by torch would share itself among all cores, in each of the threads.
+Decoders let go of Python's lock for most of their work, and nothing depends on how many threads there are. (Beside a
+GPU processes read step by step: train/decoders.py.) They write where the pictures are wanted, with numpy: a copy by
+torch would share itself among all cores, in each of the threads.
 """
 
 from __future__ import annotations

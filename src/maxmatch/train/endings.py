@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from maxmatch.errors import Unsaid, UserError
 from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.decoders import Died
 from maxmatch.train.distributed import Ranks, first_to_fail
 from maxmatch.train.launcher import began, launcher
 from maxmatch.train.recipe import Recipe
@@ -45,6 +46,9 @@ def one_line_errors(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[None
     """A full disk, an unwritable folder or too little memory is the user's to mend: say it in one line."""
     try:
         yield
+    except Died as error:
+        kept = "what was done since the last checkpoint is lost"
+        raise UserError(f"{error}; {kept}: type {to_resume(recipe, folder, ranks)} --set {error.instead}") from None
     except OSError as error:
         what = os.strerror(error.errno) if error.errno else str(error)
         begun = _begun(folder, ranks)

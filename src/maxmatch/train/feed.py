@@ -57,6 +57,13 @@ class Feed:
         ]
         self.decoders = Decoders(files, self._trays, kind)
 
+    def __enter__(self) -> Feed:
+        self.decoders.begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def load(self, step: int, last: int) -> None:
         """Fill the tensors with the pictures of `step`, and send for those of the next steps, up to `last`."""
         if self._coming and self._coming[0][0] != step:

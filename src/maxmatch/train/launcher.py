@@ -34,10 +34,12 @@ def launcher() -> str | None:
 
 
 def note_job(folder: Path, launchers: Sequence[str | None]) -> None:
-    """Write into a run folder who trains in it now."""
+    """Write into a run folder who trains in it now; who did before has no run in it any more."""
     found = sorted({name for name in launchers if name is not None})
     if found:
         write_safely(folder / NOTE, json.dumps(found).encode())
+    else:
+        (folder / NOTE).unlink(missing_ok=True)
 
 
 def began(folder: Path) -> bool:

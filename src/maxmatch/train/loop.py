@@ -141,7 +141,7 @@ class Training:
         )
         started -= self.progress.seconds_total  # as if the run had never been stopped
         feed = self.step.batches.feed
-        with closing(metrics), closing(feed) if feed else nullcontext(), self.screen, _signals() as caught:
+        with closing(metrics), feed or nullcontext(), self.screen, _signals() as caught:
             self._steps(metrics, caught, started)
         broken = sorted(set().union(*self.ranks.everyones(feed.files.broken if feed else {})))
         if broken:

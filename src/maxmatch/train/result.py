@@ -97,6 +97,8 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     missing = [name for label, name in enumerate(images.classes) if label not in shown]
     if missing and method.needs.labelled:
         found.append(f"no image of {', '.join(missing)} has a label: that class can't be learned")
+    if recipe.train.head_lr is not None and recipe.train.init is None and not recipe.net.pretrained:
+        found.append("train.head_lr is for a net that was trained before, and this one begins anew: give --init RUN")
     if isinstance(method, Consistency):
         if np.isin(split.unlabelled, split.labelled).all():
             found.append("nothing is unlabelled: --method supervised would do")
