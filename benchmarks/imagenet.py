@@ -121,11 +121,13 @@ def measure(root: Path, out: Path, asked: argparse.Namespace, number: int) -> di
     begun = time.perf_counter()
     step = begin(recipe, out, quiet=True).step
     row["seconds_loading"] = time.perf_counter() - begun
+    feed = step.batches.feed
+    if feed is not None:
+        feed.decoders.begin()
     for t in range(WARM):
         step(t)
     step.health.failure()  # waits for the device
     row["seconds_warm"] = time.perf_counter() - begun - row["seconds_loading"]
-    feed = step.batches.feed
     all_ready, alone = turn
     all_ready.wait()
     with alone:

@@ -59,6 +59,7 @@ def test_pictures_come_from_locked_pages(photos, tmp_path, decoders):
     chosen = resolve(recipe(photos, resident=False, workers=2, decoders=decoders), device="cuda", threads=1)
     feed = begin(chosen, tmp_path / "a", quiet=True).step.batches.feed
     assert feed.decoders.kind == decoders
+    feed.decoders.begin()
     trays = [tray for trays in feed._trays for tray in trays.values()]
     assert all(tray.slots.is_pinned() and tray.sizes.is_pinned() for tray in trays)
     feed.load(0, 3)
