@@ -79,6 +79,19 @@ def test_half_a_jpeg_file_is_no_picture(tmp_path):
         read_slot(tmp_path / "half.jpg", 3, 80)
 
 
+def test_want_of_memory_is_not_a_broken_picture(tmp_path, monkeypatch):
+    colour().save(tmp_path / "a.png")
+
+    def too_large(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(Image.Image, "convert", too_large)
+    files = Files(tmp_path, ("a.png",), 3, 32)
+    with pytest.raises(MemoryError):
+        files.read(0)
+    assert not files.broken
+
+
 @pytest.mark.parametrize("name", ["a.jpg", "a.png"])
 def test_pictures_are_shrunk_as_pil_does_it_to_a_rounding(tmp_path, name):
     rng = np.random.default_rng(1)

@@ -91,6 +91,8 @@ def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | N
             if picture.mode in ("RGBA", "LA", "PA") or (picture.mode == "P" and "transparency" in picture.info):
                 picture = _on_white(picture)
             return _eight_bit(picture).convert(mode)
+    except MemoryError:  # says nothing of the file
+        raise
     except Exception as error:  # decoders meet damage in every way there is
         name = path if isinstance(path, Path) else "a file"
         raise OSError(f"{name}: cannot be read as a picture ({type(error).__name__})") from None
