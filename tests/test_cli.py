@@ -360,6 +360,13 @@ MISTAKES = [
     (["benchmark", "digits@20", "--methods", "moco"], 2, "it learns no classes; type maxmatch pretrain"),
     (["pretrain", "--resume"], 2, "--resume goes with --out"),
     (["pretrain", "digits", "--steps", "5", "--epochs", "2"], 2, "--steps 5 and --epochs 2: they say the same thing"),
+    (["benchmark", "digits@20", "--steps", "3", "--epochs", "2"], 2, "--steps 3 and --epochs 2: they say the same"),
+    (["bench", "--net", "wrn-10-1"], 2, "It measures wrn-28-2, wrn-28-8, resnet50."),
+    (
+        ["train", "digits@20", "--config", "imagenet-paper", "--epochs", "2"],
+        2,
+        "train.warmup_epochs = 5: it must be from 0 to train.epochs, which must be set; shorter than it, type --set",
+    ),
     (["pretrain", "digits", "--epochs", "0"], 2, "train.epochs = 0: it must be at least 1"),
     (["pretrain", "digits", "--set", "train.ema_decay=0"], 2, "the average is the teacher of moco"),
     (

@@ -25,7 +25,7 @@ def labels_of(listing):
 
 def test_labelled_and_unlabelled_beside_each_other(tmp_path):
     put(tmp_path, "labeled/cat/a.png", "labeled/dog/deep/er/b.png", "unlabeled/c.png", "unlabeled/x/d.png")
-    put(tmp_path, "unlabeled/.hidden.png", "notes/e.png")
+    put(tmp_path, "unlabeled/.hidden.png", "notes/e.png", "loose.png")
     (tmp_path / "unlabeled/readme.txt").write_text("no picture")
     listing = read_layout(tmp_path)
     assert labels_of(listing) == {
@@ -34,7 +34,8 @@ def test_labelled_and_unlabelled_beside_each_other(tmp_path):
     assert listing.classes == ("cat", "dog")
     assert listing.test_files == ()
     assert "notes: not in labeled/; left out" in listing.notes[0]
-    assert "no error is measured" in listing.notes[1]
+    assert "1 pictures lie in no class folder (loose.png); left out" in listing.notes[1]
+    assert "no error is measured" in listing.notes[2]
 
 
 def test_the_other_spelling(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,8 @@ from maxmatch.errors import UsageError
 from maxmatch.nets import make_net
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import BatchNorm, scoring, set_mode
+from maxmatch.nets.model_file import ModelInfo, read_tensors, save_model
+from maxmatch.nets.preprocess import Preprocessing
 
 
 @pytest.mark.parametrize(
@@ -186,3 +190,16 @@ def test_torchvision_s_resnets_are_scored_like_ours():
     assert not torch.equal(before[0], next(net.buffers()))
     with pytest.raises(UsageError, match="takes colour images"):
         make_net("resnet50", 10, 1)
+
+
+def test_equal_models_are_equal_files(tmp_path):
+    """safetensors alone writes its metadata in another order every time."""
+    net = make_net("wrn-10-1", classes=2, channels=1, size=(8, 8))
+    info = ModelInfo(("a", "\u00e4"), Preprocessing(1, 8, 8), {"name": "wrn-10-1", "dropout": 0.0, "momentum": 0.1})
+    for number in range(8):
+        save_model(tmp_path / str(number), net, info, {"other": "word", "more": "1"})
+    assert len({(tmp_path / str(number)).read_bytes() for number in range(8)}) == 1
+    tensors, metadata = read_tensors(tmp_path / "0")
+    assert metadata["other"] == "word"
+    assert json.loads(metadata["classes"]) == ["a", "\u00e4"]
+    assert all(torch.equal(tensors[name], value) for name, value in net.state_dict().items())

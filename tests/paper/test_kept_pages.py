@@ -12,7 +12,7 @@ from maxmatch.paper.targets import TARGETS
 
 KEPT = Path(__file__).parents[2] / "docs" / "paper"
 PAGES = sorted(path for path in KEPT.glob("*.md") if path.name != "README.md")
-WANTED = ("fig-losses-short", "fig-k-short", "fig-anchoring-short-cifar10", "table-augment-short-cifar10")
+WANTED = ("fig-losses-short", "fig-k-short", "fig-anchoring-short-cifar10-250", "table-augment-short-cifar10-250")
 
 
 def rows(path: Path) -> list[dict[str, str]]:

@@ -159,8 +159,8 @@ def test_stopped_after_the_first_run_it_goes_on_with_the_second(tmp_path, capsys
     assert run(words) == 0
     assert done == [-100, 3, 4, 5]  # the second run alone, from where it was
     assert first.stat().st_mtime_ns == before
-    assert (tmp_path / "fig-losses-short-digits.md").exists()
-    page = (tmp_path / "fig-losses-short-digits.md").read_text()
+    assert (tmp_path / "fig-losses-short-digits-20.md").exists()
+    page = (tmp_path / "fig-losses-short-digits-20.md").read_text()
     assert page.count("**held**") + page.count("**not held**") == 4
 
 
@@ -188,9 +188,18 @@ def test_a_run_that_fails_leaves_a_page_of_the_others(tmp_path, capsys, monkeypa
     monkeypatch.setattr(benchmark_runs, "fit", failing)
     assert run([*PAIR, "--out", str(tmp_path)]) == 1
     assert "1 of 2 runs failed, see above; to try again, type maxmatch paper run" in capsys.readouterr().err
-    page = (tmp_path / "fig-losses-short-digits.md").read_text()
+    page = (tmp_path / "fig-losses-short-digits-20.md").read_text()
     assert "1 of 2 runs are missing (1 failed)" in page
     assert "not tested" in page
+
+
+def test_other_labels_have_a_page_of_their_own(tmp_path):
+    target = TARGETS["fig-k"]
+    assert plan(target, "smoke", tmp_path).stem.name == "fig-k-smoke"
+    assert plan(target, "smoke", tmp_path, labels=[250, 4000]).stem.name == "fig-k-smoke"
+    assert plan(target, "smoke", tmp_path, labels=[40]).stem.name == "fig-k-smoke-40"
+    other = plan(TARGETS["fig-anchoring"], "short", tmp_path, data="cifar10", labels=[250])
+    assert other.stem.name == "fig-anchoring-short-cifar10-250"
 
 
 def test_the_words_for_a_run_tell_it_from_the_others(tmp_path):

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from maxmatch.cli.app import app
-from maxmatch.cli.options import Config, Data, Device, Epochs, Sets, given
+from maxmatch.cli.options import Config, Data, Device, Epochs, Sets, given, one_length
 from maxmatch.errors import UsageError
 
 
@@ -71,6 +71,7 @@ def benchmark(
     """Compare methods over the same folds: maxmatch benchmark digits@40 --methods fixmatch,maxmatch --folds 5"""
     if data is None and config is None:
         raise UsageError("no data: type maxmatch benchmark digits@40 --methods fixmatch,maxmatch")
+    one_length(steps, epochs)
     typed = given(data, sets, seed=seed, steps=steps, epochs=epochs, device=device)
     from maxmatch.benchmark.wanted import command_line, plan
 

@@ -149,6 +149,7 @@ def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, 
         for name in classes:
             if find_pictures(root / name):
                 notes.append(f"{root / name}: not in {parts[0]}/; left out")
+        _note_loose(root, notes)
     else:
         found = _by_class(root, classes, notes)
     for top in (name for name in UNLABELLED if name in tops):
@@ -173,10 +174,14 @@ def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict
         if not here:
             notes.append(f"{folder / name}: no pictures in it; the class is left out")
         found |= here
+    _note_loose(folder, notes)
+    return found
+
+
+def _note_loose(folder: Path, notes: list[str]) -> None:
     loose = [path for path in os.listdir(folder) if os.path.splitext(path)[1].lower() in SUFFIXES]
     if loose:
         notes.append(f"{folder}: {len(loose)} pictures lie in no class folder ({told(sorted(loose), 3)}); left out")
-    return found
 
 
 def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[str]) -> dict[str, str]:

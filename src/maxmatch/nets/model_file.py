@@ -44,7 +44,7 @@ def save_model(path: Path, net: nn.Module, info: ModelInfo, beside: Mapping[str,
         "preprocessing": json.dumps(asdict(info.preprocessing)),
         "net": json.dumps(dict(info.net)),
     }
-    write_safely(path, save(plain_tensors(net.state_dict()), metadata))
+    write_safely(path, _in_order(save(plain_tensors(net.state_dict()), metadata)))
 
 
 def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
@@ -67,6 +67,16 @@ def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
 def read_info(path: Path) -> ModelInfo:
     """What a weight file says of itself."""
     return _info(path, read_tensors(path)[1])
+
+
+def _in_order(content: bytes) -> bytes:
+    """A safetensors file with its metadata sorted: safetensors has another order every time, and equal files differ."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    length = -(-len(text) // 8) * 8
+    return length.to_bytes(8, "little") + text.ljust(length) + content[8 + size :]
 
 
 def _info(path: Path, metadata: Mapping[str, str]) -> ModelInfo:

@@ -56,6 +56,8 @@ class Wanted:
         words = [self.target.name]
         if self.target.trains:
             words += [self.budget] + ([] if self.same_data or self.budget == "smoke" else [self.data])
+            labels = tuple(panel.labels for panel in self.panels)
+            words += [] if labels == self.target.labels else [str(count) for count in labels]
         return self.out / "-".join(words)
 
     @property

@@ -38,7 +38,7 @@ def _head(found: Found) -> list[str]:
     m = found.measured
     lines = [
         f"{found.folder}: {found.net} on {found.dataset}, n_l = {m.labelled:,} labelled and n_u = {m.unlabelled:,} "
-        f"unlabelled images, n_c = {m.classes} classes",
+        f"images to learn from without labels, n_c = {m.classes} classes",
         f"K = {m.views} strong views ({found.policy}), outputs kept in [eps, 1 - eps] with eps = {m.epsilon:g}, "
         f"delta = {found.delta:g}",
     ]
