@@ -365,7 +365,7 @@ MISTAKES = [
     (
         ["train", "digits@20", "--config", "imagenet-paper", "--epochs", "2"],
         2,
-        "train.warmup_epochs = 5: it must be from 0 to train.epochs, which must be set; shorter than it, type --set",
+        "train.warmup_epochs = 5: it must be from 0 to train.epochs, which must be set; in a shorter run type --set",
     ),
     (["pretrain", "digits", "--epochs", "0"], 2, "train.epochs = 0: it must be at least 1"),
     (["pretrain", "digits", "--set", "train.ema_decay=0"], 2, "the average is the teacher of moco"),

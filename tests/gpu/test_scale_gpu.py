@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpu.waiting import no_waiting
 from safetensors.torch import load_file
 
 from maxmatch.train.checkpoint import checkpoints
@@ -82,9 +83,6 @@ def test_the_step_waits_for_nothing(tmp_path, method):
     assert not training.notes
     for t in range(3):
         training.step(t)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         for t in range(3, 49):  # over the edge of a block of draws
             training.step(t)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")

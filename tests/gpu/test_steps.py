@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gpu.waiting import no_waiting
 from safetensors.torch import load_file
 
 from maxmatch.train.checkpoint import checkpoints
@@ -124,12 +125,9 @@ def test_the_step_waits_for_nothing(tmp_path, policy):
     training = begin(chosen, tmp_path / "a", quiet=True)
     for t in range(3):
         training.step(t)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting():
         for t in range(3, 49):  # over the edge of a block of draws
             training.step(t)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize(
@@ -143,12 +141,9 @@ def test_other_methods_are_captured_and_wait_for_nothing(tmp_path, method):
         assert not training.notes
         for t in range(3):
             training.step(t)
-        torch.cuda.set_sync_debug_mode("error" if mode == "captured" else "default")
-        try:
+        with no_waiting(mode == "captured"):
             for t in range(3, 20):
                 training.step(t)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
         found[mode] = training.step.health.read()
     for name in ("supervised_loss", "unlabeled_loss"):
         assert found["captured"][name] == pytest.approx(found["eager"][name], rel=1e-6), name

@@ -82,8 +82,9 @@ class Wanted:
                 raise UsageError(f"{option}: nothing is named; type {option} {next(iter(choices))}")
             for name in given:
                 if name not in choices:
-                    all_there_is = f" It measures {', '.join(choices)}." if option == "--net" else ""
-                    raise UsageError(f"{option}: {unknown(option[2:], name, choices)}{all_there_is}")
+                    told = unknown(option[2:], name, choices)
+                    told += f" It measures {', '.join(choices)}." if option == "--net" and told.endswith("?") else ""
+                    raise UsageError(f"{option}: {told}")
         if not self.ks or min(self.ks) < 1:
             raise UsageError("--k: whole numbers from 1 with commas between; type --k 1,3")
 

@@ -37,7 +37,7 @@ def check(recipe: Recipe) -> None:
             "train.warmup_epochs",
             t.warmup_epochs,
             t.warmup_epochs == 0 or (t.epochs is not None and 0 < t.warmup_epochs <= t.epochs),
-            "from 0 to train.epochs, which must be set; shorter than it, type --set train.warmup_epochs=0",
+            "from 0 to train.epochs, which must be set; in a shorter run type --set train.warmup_epochs=0",
         ),
         ("train.batch", t.batch, t.batch >= 1, "at least 1"),
         ("train.ratio", t.ratio, t.ratio >= 1, "at least 1"),
