@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from maxmatch.cli import run
 from maxmatch.errors import UsageError
 from maxmatch.train import distributed
 from maxmatch.train.distributed import Ranks, first_to_fail
-from maxmatch.train.launcher import NOTE, began, launcher, note_job
+from maxmatch.train.launcher import NOTE, began, ending_with_it, launcher, note_job
 from maxmatch.train.recipes import compose
 
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -35,6 +36,14 @@ def job(monkeypatch):
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", str(starts))
 
     return become
+
+
+def test_nobody_watches_the_launcher_when_the_run_is_over(job):
+    job("1")
+    before = set(threading.enumerate())
+    with ending_with_it():
+        assert set(threading.enumerate()) > before
+    assert set(threading.enumerate()) == before
 
 
 def asked(*command, **environment):

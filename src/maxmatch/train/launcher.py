@@ -64,12 +64,15 @@ def ending_with_it() -> Iterator[None]:
                 os.kill(os.getpid(), signal.SIGTERM)
                 return
 
+    watching = threading.Thread(target=watch, daemon=True)
     if mine is not None:
-        threading.Thread(target=watch, daemon=True).start()
+        watching.start()
     try:
         yield
     finally:
         over.set()
+        if mine is not None:
+            watching.join()  # Python may abort where a thread outlives it
 
 
 def _stat(process: int, field: int) -> str:
