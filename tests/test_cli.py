@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -631,6 +633,17 @@ def test_of_several_processes_one_speaks(capsys, monkeypatch, trained):
     assert call(capsys, "train", "--resume", "--out", trained) == (0, "", "")
     monkeypatch.setenv("RANK", "0")
     assert call(capsys, "train", "digits@20", "--set", "train.bach=3")[2].startswith("maxmatch: unknown setting")
+
+
+@pytest.mark.parametrize(("words", "code"), [(["--version"], 0), (["trian"], 2)])
+@pytest.mark.parametrize("processes", ["1", "2"])
+def test_one_of_several_processes_leaves_all_said_and_without_python_s_end(words, code, processes):
+    """gloo's threads abort a Python that is ending; here anything that is done at its end does."""
+    script = f"import atexit, os; atexit.register(os.abort); from maxmatch.cli import main; main({words!r})"
+    environment = {**os.environ, "PYTHONPATH": str(Path(maxmatch.__file__).parents[1]), "WORLD_SIZE": processes}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == (code if processes == "2" else -signal.SIGABRT)
+    assert (done.stdout or done.stderr).startswith("maxmatch")
 
 
 def test_started_again_by_torchrun_a_run_goes_on(capsys, monkeypatch, trained):

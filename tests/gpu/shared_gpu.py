@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 
-from maxmatch.cli import run
+from maxmatch.cli import leave, run
 from maxmatch.train import distributed
 
 if __name__ == "__main__":
     meet = distributed._meet
     distributed._own_gpu, distributed._meet = lambda place: 0, lambda backend: meet("cpu:gloo,cuda:gloo")
-    sys.exit(run(sys.argv[1:]))
+    leave(run(sys.argv[1:]))

@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from torch import nn
 
-from maxmatch.cli import run
+from maxmatch.cli import leave, run
 from maxmatch.data.datasets import Images, from_arrays
 from maxmatch.errors import UserError
 from maxmatch.nets import make_net
@@ -137,3 +137,4 @@ def main(jobs: Path) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     main(Path(sys.argv[1]))
+    leave(0)
