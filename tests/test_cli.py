@@ -185,7 +185,7 @@ def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pi
     chances = classifier.predict_proba(digits.test_x[:3])
     assert float(rows[2][2]) == pytest.approx(chances[0].max(), abs=1e-4)
     code, out, _ = call(capsys, "predict", trained, pictures, "--out", tmp_path / "labels.csv")
-    assert out == ""
+    assert out == f"{tmp_path / 'labels.csv'}\n"
     assert list(csv.reader((tmp_path / "labels.csv").open())) == rows
 
 
@@ -258,6 +258,7 @@ MISTAKES = [
     (["train", "digits@20", "--set", "augment.ops=rotat"], 2, "did you mean 'rotate'"),
     (["train", "digits@20", "--set", "augment.policy=fixmatc"], 2, "did you mean 'fixmatch'"),
     (["train", "digits@20", "--set", "net.name=resnet"], 2, "wrn-DEPTH-WIDTH"),
+    (["train", "digits@20", "--set", "data.resident=maybe"], 2, "'maybe': true or false is wanted, or auto"),
     (["train", "--resume"], 2, "--resume goes with --out"),
     (["train", "--resume", "--out", "nowhere"], 2, "holds no run"),
     (["train"], 2, "no data"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import tomllib
 import types
 import typing
@@ -73,9 +74,16 @@ def parse_assignment(text: str) -> tuple[str, str, Any]:
 
 
 def parse_value(text: str) -> Any:
-    """A value typed on the command line: TOML where it is TOML, otherwise the word itself."""
+    """A value typed on the command line: TOML where it is TOML, otherwise the word itself.
+
+    `.02`, which TOML does not know, is a number too.
+
+    >>> parse_value("true"), parse_value(".02"), parse_value("-.5"), parse_value("worst")
+    (True, 0.02, -0.5, 'worst')
+    """
+    number = re.sub(r"^([+-]?)(?=[.][0-9])", r"\g<1>0", text.strip())
     try:
-        return tomllib.loads(f"v = {text}")["v"]
+        return tomllib.loads(f"v = {number}")["v"]
     except tomllib.TOMLDecodeError:
         return text
 
@@ -131,6 +139,9 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, name: str) -> Any:
                 return convert(choice, value, name)
             except UsageError as error:
                 reasons.append(error)
+    words = [str(word) for choice in arguments if get_origin(choice) is Literal for word in get_args(choice)]
+    if words and get_origin(arguments[0]) is not Literal:
+        raise UsageError(f"{reasons[0]}, or {', '.join(words)}")
     raise reasons[0]
 
 

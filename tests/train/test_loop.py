@@ -442,7 +442,7 @@ def test_init_starts_from_another_run_s_weights(tiny, tmp_path):
     fit(tiny(train={"seed": 5, "init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
     initial = load_file(tmp_path / "b" / "initial.safetensors")
     assert all(torch.equal(initial[name], tensor) for name, tensor in weights(tmp_path / "a").items())
-    with pytest.raises(UsageError, match="this run has wrn-16-1"):
+    with pytest.raises(UsageError, match="this run has wrn-16-1.*: type --set net.name=wrn-10-1, or another --init"):
         fit(tiny(net={"name": "wrn-16-1"}, train={"init": str(tmp_path / "a")}), tmp_path / "c", quiet=True)
 
 

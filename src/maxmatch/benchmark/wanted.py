@@ -98,16 +98,11 @@ def parse_sweep(texts: Sequence[str]) -> dict[str, dict[tuple[str, str], Any]]:
         if any((section, field) in settings for settings in found.values()):
             raise UsageError(f"--sweep {text}: {section}.{field} is swept twice; give all its values at once")
         found = {
-            f"{behind}:{section}.{field}={word}": {**settings, (section, field): _number(word)}
+            f"{behind}:{section}.{field}={word}": {**settings, (section, field): parse_value(word)}
             for behind, settings in found.items()
             for word in words
         }
     return found
-
-
-def _number(word: str) -> Any:
-    """A typed value; `.02`, which TOML does not know, is a number too."""
-    return parse_value(f"0{word}" if re.fullmatch(r"\.\d+", word) else word)
 
 
 def _parse_spec(spec: str) -> tuple[str, dict[str, Any]]:

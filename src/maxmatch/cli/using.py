@@ -111,6 +111,8 @@ def predict(
         from maxmatch.train.unlabelled import label_unlabelled
 
         label_unlabelled(run_folder, out, device, k=k, format=format)
+        if out is not None:
+            print(out)
         return
     if folder is None:
         raise UsageError("what is to be labelled? Type maxmatch predict RUN DIR, or maxmatch predict --unlabeled RUN")
@@ -121,6 +123,8 @@ def predict(
     bad = label_folder(run_folder, folder, out, device, format=format, top=top, workers=workers)
     if bad:
         print(f"maxmatch: {bad} files were left out", file=sys.stderr)
+    if out is not None:
+        print(out)
 
 
 @app.command()

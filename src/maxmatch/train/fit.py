@@ -250,7 +250,8 @@ def _take_weights(training: Training, path: Path) -> None:
             other = next(((a, b) for a, b in zip(theirs.classes, ours.classes, strict=True) if a != b), None)
             if other is not None:
                 raise UsageError(f"{path}: its class '{other[0]}' is '{other[1]}' in this run; they must be the same")
-        raise UsageError(f"{path}: {_told(theirs)}; this run has {_told(ours)}")
+        rename = f"--set net.name={theirs.net['name']}, or " if theirs.net["name"] != ours.net["name"] else ""
+        raise UsageError(f"{path}: {_told(theirs)}; this run has {_told(ours)}: type {rename}another --init")
     weights = net.state_dict()
     for target in (training.step.net, training.step.average.net):
         if encoder:
