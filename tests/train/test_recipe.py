@@ -110,6 +110,8 @@ def test_the_learning_rate_by_hand():
     assert learning_rate(99, schedule="cosine-7/16", **common) == pytest.approx(0.03 * 0.20855, rel=1e-3)  # cos(1.3607)
     assert learning_rate(50, schedule="cosine", **common) == pytest.approx(0.015)
     assert learning_rate(77, schedule="constant", **common) == 0.03
+    assert learning_rate(75, schedule="linear", **common) == pytest.approx(0.0075)
+    assert learning_rate(55, schedule="linear", warmup=10, **common) == pytest.approx(0.015)
     warm = [learning_rate(t, schedule="cosine", warmup=4, **common) for t in range(5)]
     assert warm == pytest.approx([0.0075, 0.015, 0.0225, 0.03, 0.03])
 
