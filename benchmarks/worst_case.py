@@ -5,21 +5,21 @@
     python benchmarks/worst_case.py runs/worst
 
 The errors are those of the runs in the folder, which may have shared the GPU. Then every run's step is timed alone, one
-after the other, by its recipe: the median of five stretches of steps, when all is compiled.
+after the other, by its recipe and the clock of `maxmatch bench`, when all is compiled.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import statistics
 import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
+import torch
 from record import Record
 
+from maxmatch.bench.clock import release, times, typical, warm_up
 from maxmatch.benchmark.wanted import folder_name
 from maxmatch.train.fit import begin, torch_settings
 from maxmatch.train.recipe import Recipe
@@ -30,13 +30,12 @@ METHODS = (
     "uda", "uda:k=3:over=worst", "mean-teacher", "mean-teacher:k=3:over=worst",
     "freematch", "freematch:k=3:over=worst",
 )  # fmt: skip
-STRETCHES = 5
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="?", help="the folder of a maxmatch benchmark")
-    parser.add_argument("--steps", type=int, default=60, help="in each of the five stretches that are timed")
+    parser.add_argument("--steps", type=int, default=320, help="of each that are timed")
     parser.add_argument("--name", default="worst-case", help="of the record")
     asked = parser.parse_args()
     if asked.runs is None:
@@ -52,31 +51,25 @@ def main() -> None:
         if run["state"] != "finished" or run["fold"] != trained["folds"][0]:
             continue
         folder = asked.runs / folder_name(run["method"]) / f"fold-{run['fold']}"
-        row = {**run, "seconds_of_stretches": stretches(resumed_recipe(folder, {}), asked.steps)}
-        row["steps_per_second_alone"] = asked.steps / statistics.median(row["seconds_of_stretches"])
-        found.append(row)
-        times = found[0]["steps_per_second_alone"] / row["steps_per_second_alone"]
-        rate = row["steps_per_second_alone"]
-        record.say(f"{run['method']:<30}{run['last']:>8.2f}{rate:>10.1f}{times:>10.2f} times")
+        recipe = resumed_recipe(folder, {})
+        device = torch.device(str(recipe.train.device))
+        found.append({**run, "milliseconds": milliseconds(recipe, device, asked.steps)})
+        release(device, compiled=False)
+        first, each = (typical(row["milliseconds"], device) for row in (found[0], found[-1]))
+        record.say(f"{run['method']:<30}{run['last']:>8.2f}{1e3 / each:>10.1f}{each / first:>10.2f} times")
         record.save({"trained_by": trained["command"], "commit": trained["commit"], "rows": found})
 
 
-def stretches(recipe: Recipe, steps: int, warm: int = 6) -> list[float]:
-    """Seconds of so many steps by a recipe, five times."""
+def milliseconds(recipe: Recipe, device: torch.device, repeats: int) -> list[float]:
+    """Of each of so many steps by a recipe, alone, when all is compiled."""
     with torch_settings(recipe), tempfile.TemporaryDirectory() as folder:
-        step: Any = begin(recipe, Path(folder) / "run", quiet=True).step
-        found, t = [], warm
-        for number in range(warm):
-            step(number)
-        for _ in range(STRETCHES + 1):  # the first fills the queue, and is not kept
-            step.health.failure()  # waits for the device
-            begun = time.perf_counter()
-            for number in range(t, t + steps):
-                step(number)
-            step.health.failure()
-            found.append(time.perf_counter() - begun)
-            t += steps
-        return found[1:]
+        step, number = begin(recipe, Path(folder) / "run", quiet=True).step, itertools.count()
+
+        def work() -> None:
+            step(next(number))
+
+        warm_up(work, device)
+        return times(work, device, repeats)
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def ending_with_it() -> Iterator[None]:
     finally:
         over.set()
         if mine is not None:
-            watching.join()  # Python may abort where a thread outlives it
+            watching.join()  # nobody is told to end for a run that is over
 
 
 def _stat(process: int, field: int) -> str:
