@@ -22,15 +22,18 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 DEVICE, BACKENDS = "cuda", "cpu:gloo,cuda:nccl"
 WORKER = Path(__file__).parent / "shared_gpu.py"
 SETTINGS = {
-    "train.precision": "float64", "train.sync_batchnorm": "true", "train.batch": 4, "train.ratio": 3,
-    "train.checkpoint_every": 20, "train.evaluate_every": 20, "method.threshold": 0.3, "net.name": "wrn-10-1",
+    "train.precision": "float64", "train.batch": 4, "train.ratio": 3, "train.checkpoint_every": 20,
+    "train.evaluate_every": 20, "method.threshold": 0.3, "net.name": "wrn-10-1",
 }  # fmt: skip
 
 
-def trained(launch: list[str], out: Path) -> tuple[dict, dict]:
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(WORKER)]
+
+
+def trained(launch: list[str], out: Path, **settings: str) -> tuple[dict, dict]:
     """What a run leaves: its result and its averaged weights."""
     words = ["train", "digits@20", "--steps", "20", "--device", DEVICE, "--no-report", "--out", str(out)]
-    words += [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    words += [word for name, value in {**SETTINGS, **settings}.items() for word in ("--set", f"{name}={value}")]
     source = str(Path(__file__).parents[2] / "src")
     done = subprocess.run(
         [sys.executable, *launch, *words], capture_output=True, text=True, check=False,
@@ -41,15 +44,24 @@ def trained(launch: list[str], out: Path) -> tuple[dict, dict]:
 
 
 def test_two_processes_on_the_gpu_end_where_one_ends(tmp_path):
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", str(WORKER)]
-    two, theirs = trained(torchrun, tmp_path / "two")
-    one, ours = trained(["-m", "maxmatch"], tmp_path / "one")
+    # Gathering on the GPU inside a compiled pass is NCCL's alone: with gloo torch 2.11 ends by a segmentation fault.
+    shared = {"train.sync_batchnorm": "true"}
+    two, theirs = trained(TORCHRUN, tmp_path / "two", **shared, **{"train.step": "eager"})
+    one, ours = trained(["-m", "maxmatch"], tmp_path / "one", **shared)
     assert (two["ranks"], two["device"]) == (2, one["device"])
-    assert (two["mode"], one["mode"]) == ("compiled", "captured")
+    assert (two["mode"], one["mode"]) == ("eager", "captured")
     apart = {name: (ours[name] - theirs[name]).abs().max().item() for name in ours}
     assert max(apart.values()) < 1e-9, apart
     assert two["mask_rate"] == pytest.approx(one["mask_rate"])
     assert 0 < two["mask_rate"] < 1
+
+
+def test_two_processes_on_the_gpu_run_compiled_as_they_run_eagerly(tmp_path):
+    compiled, ours = trained(TORCHRUN, tmp_path / "compiled")
+    eager, theirs = trained(TORCHRUN, tmp_path / "eager", **{"train.step": "eager"})
+    assert (compiled["mode"], eager["mode"]) == ("compiled", "eager")
+    apart = {name: (ours[name] - theirs[name]).abs().max().item() for name in ours}
+    assert max(apart.values()) < 1e-9, apart
 
 
 def test_nccl_takes_what_ranks_say_to_each_other(monkeypatch):
