@@ -28,23 +28,38 @@ def test_orthogonal_keeps_the_singular_vectors_and_evens_out_the_values(shape):
 
 def test_rows_and_columns_of_zeros_change_nothing():
     matrix = torch.randn(1, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    filled = torch.nn.functional.pad(matrix, (0, 5))
-    torch.testing.assert_close(orthogonal(filled), torch.nn.functional.pad(orthogonal(matrix), (0, 5)))
+    filled = torch.nn.functional.pad(matrix, (0, 5, 0, 3))
+    torch.testing.assert_close(orthogonal(filled), torch.nn.functional.pad(orthogonal(matrix), (0, 5, 0, 3)))
 
 
 def test_a_stack_holds_weights_of_several_shapes_and_gives_them_back():
-    shapes = [(4, 8, 3, 3), (4, 2, 3, 3), (16, 4, 1, 1), (4, 8, 3, 3)]
+    shapes = [(4, 8, 3, 3), (4, 2, 3, 3), (16, 4, 1, 1), (3, 8, 3, 3), (4, 8, 3, 3)]
     weights = [torch.randn(*shape).to(memory_format=torch.channels_last) for shape in shapes]
+    for weight in weights[1:]:  # the first has no gradient: that is one of zeros
+        weight.grad = weight + 1
     stack = Stack(weights)
-    matrices = stack.load(weights)
-    assert matrices.shape == (4, 4, 72)
-    assert torch.equal(matrices[1, :, :18].unflatten(1, (3, 3, 2)), weights[1].permute(0, 2, 3, 1))
-    assert not matrices[1, :, 18:].any()
-    assert torch.equal(matrices[2, :, :16], weights[2][:, :, 0, 0].T)
+    for _ in range(2):  # nothing is left of what was held before
+        stack.load()
+    for matrices, shift in ((stack.matrices, 0), (stack.gradients, 1)):
+        assert matrices.shape == (5, 4, 72)
+        assert torch.equal(matrices[1, :, :18].unflatten(1, (3, 3, 2)), weights[1].permute(0, 2, 3, 1) + shift)
+        assert torch.equal(matrices[2, :, :16], weights[2][:, :, 0, 0].T + shift)
+        assert torch.equal(matrices[3, :3].unflatten(1, (3, 3, 8)), weights[3].permute(0, 2, 3, 1) + shift)
+        assert not matrices[1, :, 18:].any()
+        assert not matrices[3, 3:].any()
+    assert not stack.gradients[0].any()
     before = [weight.clone() for weight in weights]
-    matrices.mul_(2)
+    stack.matrices.mul_(2)
     stack.store()
     assert all(torch.equal(weight, 2 * old) for weight, old in zip(weights, before, strict=True))
+
+
+def test_small_weights_share_a_stack():
+    """Rows of 16, 32 and 64 are one product; those of 128 another."""
+    net = make_net("wrn-28-2", 10, 3)
+    optimizer = Optimizer(net, None, torch.tensor(0.1), TrainSettings(optimizer="muon"))
+    assert [tuple(m.shape) for m in optimizer.momenta[-2:]] == [(19, 64, 576), (8, 128, 1152)]
+    assert sum(m.ndim == 3 for m in optimizer.momenta) == 2
 
 
 def test_a_matrix_of_zeros_stays_zero():

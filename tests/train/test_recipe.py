@@ -197,11 +197,12 @@ def test_the_fast_recipes_suit_any_data_set(dataset):
     assert (recipe.train.steps, recipe.train.optimizer, recipe.train.schedule) == (36_000, "muon", "cosine")
     assert recipe.augment.flip == compose(dataset, config="paper").augment.flip  # a data set's own stay
     short = compose(dataset, config="fast-1min")
-    assert (short.method, short.train.steps) == (MaxMatch(), 4_000)
+    assert (short.method, short.train.steps) == (recipe.method, 4_000)
     assert short.train.ema_decay == short.net.batchnorm_momentum == "auto"
 
 
 def test_a_method_that_is_asked_for_is_the_plain_one():
     assert compose("cifar10", "freematch", "fast-10min").method == FreeMatch()
+    assert compose("cifar10", "maxmatch", "fast-1min").method == MaxMatch()
     assert compose("cifar10", config="fast-10min", given={"method": {"name": "fixmatch"}}).method == FixMatch()
     assert compose("cifar10", config="fast-10min", given={"method": {"k": 5}}).method == FreeMatch(k=5, over="worst")

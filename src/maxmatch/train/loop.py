@@ -20,7 +20,7 @@ from maxmatch.data.layout import told
 from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
 from maxmatch.errors import Interrupted, UserError
-from maxmatch.evaluate.errors import error_rate, in_batches, top5_error
+from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.files import write_safely
 from maxmatch.methods import method_name
 from maxmatch.nets import make_net
@@ -115,8 +115,8 @@ class Training:
         return self.step.average.net if self.recipe.method.projection is None else self.step.net
 
     def logits(self, images: Tensor) -> Tensor:
-        """What the evaluated net says of uint8 images (N, C, H, W)."""
-        return in_batches(self.step.run.evaluate, images, self.recipe.evaluate.batch)
+        """What the evaluated net says of uint8 images (N, C, H, W); eager: to compile takes longer than it saves."""
+        return predict_logits(self.evaluated, images, self.preprocessing, self.recipe.evaluate.batch)
 
     def restore(self) -> None:
         """Go on where the newest sound checkpoint left off, or at step 0 if there is none."""

@@ -19,6 +19,7 @@ from maxmatch.train.recipe import TrainSettings
 
 # Each round takes a singular value s to a s + b s^3 + c s^5; five of these (Jordan et al.) end between .7 and 1.2.
 ROUNDS, COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)
+SMALL = 64  # rows: up to so many a product takes a GPU no longer than its launch
 
 
 class Optimizer:
@@ -83,8 +84,8 @@ class Muon:
     ) -> None:
         self.weights = list(weights)
         self._lr, self._momentum, self._nesterov = lr, momentum, nesterov
-        by_rows = sorted(weights, key=lambda weight: min(_shape(weight)))
-        self._stacks = [Stack(list(alike)) for _, alike in groupby(by_rows, lambda weight: min(_shape(weight)))]
+        ordered = sorted(weights, key=_rows)
+        self._stacks = [Stack(list(alike)) for _, alike in groupby(ordered, lambda weight: max(SMALL, _rows(weight)))]
         self.momenta = [torch.zeros_like(stack.matrices) for stack in self._stacks]
         self._moved = torch.compile(self._move, dynamic=False) if compiled else self._move
 
@@ -92,11 +93,10 @@ class Muon:
     def step(self, skip: Tensor) -> None:
         """Update the weights from their gradients; where `skip` () is 1, don't."""
         for stack, momentum in zip(self._stacks, self.momenta, strict=True):
-            gradients = stack.load([_gradient(weight) for weight in stack.weights]).clone()
-            weights = stack.load(stack.weights)
-            moved, pushed = self._moved(weights, gradients, momentum, skip)
+            stack.load()
+            moved, pushed = self._moved(stack.matrices, stack.gradients, momentum, skip)
             momentum.copy_(pushed)
-            weights.copy_(moved)
+            stack.matrices.copy_(moved)
             stack.store()
 
     def _move(self, weights: Tensor, gradients: Tensor, before: Tensor, skip: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,25 +108,28 @@ class Muon:
 
 
 class Stack:
-    """Weights as matrices (N, rows, columns) of one size, so that one product serves all of them.
+    """Weights and their gradients as matrices (N, rows, columns) of one size, so that one product serves all of them.
 
-    Turned so that rows are the fewer, and filled up with columns of zeros, which change no other singular value.
+    Turned so that rows are the fewer, and filled up with zeros, which change no other singular value.
     """
 
     def __init__(self, weights: list[Tensor]) -> None:
         self.weights = weights
-        rows, columns = min(_shape(weights[0])), max(max(_shape(weight)) for weight in weights)
+        rows, columns = max(map(_rows, weights)), max(max(_shape(weight)) for weight in weights)
         self.matrices = weights[0].new_zeros(len(weights), rows, columns)
-        places = [self._place(matrix, weight) for matrix, weight in zip(self.matrices, weights, strict=True)]
-        # Copies of lists are one kernel where nothing is turned or filled up; the few others go one by one.
+        self.gradients = torch.zeros_like(self.matrices)
+        places = [_place(matrix, weight) for matrix, weight in zip(self.matrices, weights, strict=True)]
+        # Copies of lists are one kernel where nothing is turned or filled up; the others go one by one.
         whole = [place.is_contiguous() for place in places]
         self._order = sorted(range(len(weights)), key=lambda i: not whole[i])
-        self._places, self._whole = [places[i] for i in self._order], sum(whole)
+        self._whole = sum(whole)
+        self._places = [places[i] for i in self._order]
+        self._gradients = [_place(self.gradients[i], weights[i]) for i in self._order]
 
-    def load(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Take in tensors of the weights' shapes; the same matrices every time."""
-        self._copy(self._places, self._ordered(tensors))
-        return self.matrices
+    def load(self) -> None:
+        """Take in the weights and their gradients as they are now."""
+        self._copy(self._places, self._ordered(self.weights))
+        self._copy(self._gradients, self._ordered([_gradient(weight) for weight in self.weights]))
 
     def store(self) -> None:
         """Give the matrices back to the weights."""
@@ -140,14 +143,14 @@ class Stack:
             if to[part]:
                 torch._foreach_copy_(to[part], of[part])
 
-    def _place(self, matrix: Tensor, weight: Tensor) -> Tensor:
-        """Where in a matrix a weight stands, as (outputs, 3, 3, inputs): as channels-last has it in memory."""
-        outputs, columns = _shape(weight)
-        turned = outputs > columns
-        part = matrix[:, : max(outputs, columns)]
-        shape = weight.permute(0, 2, 3, 1).shape
-        place: Tensor = torch.unflatten(part.mT if turned else part, 1, shape[1:])
-        return place
+
+def _place(matrix: Tensor, weight: Tensor) -> Tensor:
+    """Where in a matrix a weight stands, as (outputs, 3, 3, inputs): as channels-last has it in memory."""
+    outputs, columns = _shape(weight)
+    part = matrix[: min(outputs, columns), : max(outputs, columns)]
+    shape = weight.permute(0, 2, 3, 1).shape
+    place: Tensor = torch.unflatten(part.mT if outputs > columns else part, 1, shape[1:])
+    return place
 
 
 def _head(net: nn.Module) -> list[nn.Parameter]:
@@ -187,3 +190,7 @@ def _gradient(weight: Tensor) -> Tensor:
 
 def _shape(weight: Tensor) -> tuple[int, int]:
     return len(weight), weight[0].numel()
+
+
+def _rows(weight: Tensor) -> int:
+    return min(_shape(weight))
