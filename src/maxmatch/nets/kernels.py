@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,12 +24,16 @@ SHARED_MEMORY = (
     228 << 10
 )  # bytes that the blocks of a multiprocessor share on a Hopper GPU; each takes 1 KiB for itself
 UINT4 = 16  # bytes
+HOPPER = "90a"
+
+Values = tuple[tuple[str, str | int], ...]
+_wanted: set[tuple[str, Values, int]] | None = None  # while `compile_for` looks: the kernels that would start
 
 
 class Launch(NamedTuple):
     """The values that a kernel is compiled with, its blocks, and the bytes of shared memory of each."""
 
-    values: tuple[tuple[str, str | int], ...]
+    values: Values
     blocks: int
     shared: int
 
@@ -190,15 +196,18 @@ def _multiprocessors(device: torch.device) -> int:
 
 
 @cache
-def _kernel(name: str, compiled_with: tuple[tuple[str, str | int], ...], shared: int) -> Any:
+def _kernel(name: str, compiled_with: Values, shared: int) -> Any:
+    kernel = torch.cuda._compile_kernel(_source(name, compiled_with), name, compute_capability=HOPPER)
+    kernel.set_shared_memory_config(shared)
+    return kernel
+
+
+def _source(name: str, compiled_with: Values) -> str:
     values = dict(compiled_with)
     folder = Path(__file__).parent
     source = "".join(f"#define {key} {value}\n" for key, value in values.items()) + (folder / "tile.cuh").read_text()
-    if name == "convolution":
-        source += _instruction(int(values["COUT"]))
-    kernel = torch.cuda._compile_kernel(source + (folder / f"{name}.cu").read_text(), name, compute_capability="90a")
-    kernel.set_shared_memory_config(shared)
-    return kernel
+    source += _instruction(int(values["COUT"])) if name == "convolution" else ""
+    return source + (folder / f"{name}.cu").read_text()
 
 
 def _instruction(columns: int) -> str:
@@ -216,6 +225,23 @@ __device__ __forceinline__ void wgmma(float (&d)[{count}], u64 a, u64 b, int mor
 
 
 def _start(name: str, launch: Launch, arguments: list[Any]) -> None:
+    if _wanted is not None:
+        _wanted.add((name, launch.values, launch.shared))
+        return
     assert all(t.is_contiguous() for t in arguments if isinstance(t, Tensor))
     kernel = _kernel(name, launch.values, launch.shared)
     kernel(grid=(launch.blocks, 1, 1), block=(launch.threads, 1, 1), args=arguments, shared_mem=launch.shared)
+
+
+def compile_for(call: Callable[[], object]) -> None:
+    """Compile the kernels of a call side by side. To see which they are it is made once, without starting them."""
+    global _wanted
+    _wanted = set()
+    try:
+        call()
+        found = sorted(_wanted, key=str)
+    finally:
+        _wanted = None
+    # To synchronise gives a thread the context that kernels are loaded into. What fails here fails again when used.
+    with suppress(Exception), ThreadPoolExecutor(8, initializer=torch.cuda.synchronize) as pool:
+        list(pool.map(lambda kernel: _kernel(*kernel), found))

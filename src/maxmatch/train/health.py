@@ -91,11 +91,13 @@ class Health:
             self.sums["guessed"] += many * self._guessed(seen.guess, truth)
         views = torch.arange(len(op), device=op.device)
         kept = seen.keep > 0
-        self.sums["view_wins"][: len(op)] += many * ((seen.winner == views[:, None]) & kept).sum(1)
-        used = (op[..., None] == self._ops).any(2) & kept[:, None]  # (K, B, ops): this view has this operation
-        won = used[seen.winner, torch.arange(len(kept), device=op.device)]  # (B, ops)
-        self.sums["op_seen"] += many * used.sum((0, 1))
-        self.sums["op_wins"] += many * won.sum(0)
+        decided = (seen.winner == views[:, None]) & kept  # (K, B)
+        self.sums["view_wins"][: len(op)] += many * decided.sum(1)
+        used = (op[..., None] == self._ops).any(2)  # (K, B, ops): this view has this operation
+        # Counted by a product, exact up to 2^24 views, which a GPU does at once; a sum over so few columns it does not.
+        counted = torch.stack([kept.expand_as(decided), decided]).flatten(1).float() @ used.flatten(0, 1).float()
+        self.sums["op_seen"] += many * counted[0]
+        self.sums["op_wins"] += many * counted[1]
 
     def _guessed(self, p: Tensor, truth: Tensor) -> Tensor:
         """How many images with a truth there are, and how many of them p (B, C) has wrong, at all and among five."""

@@ -15,6 +15,7 @@ from maxmatch.nets import features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import scoring, still
 from maxmatch.nets.fused import Fused, can_fuse
+from maxmatch.nets.kernels import compile_for
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.nets.wide_resnet import WideResNet
 from maxmatch.train.distributed import Ranks
@@ -115,11 +116,16 @@ class Runner:
 
     def _try_fused(self, net: nn.Module, preprocessing: Preprocessing) -> Fused | None:
         assert isinstance(net, WideResNet)
+
+        def once() -> None:
+            with still(net), torch.enable_grad(), torch.autocast("cuda", torch.bfloat16):
+                torch.autograd.grad(fused(images).float().sum(), net.stem.weight)
+
         try:
             fused = Fused(net, preprocessing)
             images = torch.zeros(2, *preprocessing.shape, dtype=torch.uint8, device=net.stem.weight.device)
-            with still(net), torch.enable_grad(), torch.autocast("cuda", torch.bfloat16):
-                torch.autograd.grad(fused(images).float().sum(), net.stem.weight)
+            compile_for(once)
+            once()
             torch.cuda.synchronize()
         except Exception as problem:  # they rest on private parts of torch, which may change in any way
             what = " ".join(str(problem).split())[:200]
