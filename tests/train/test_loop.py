@@ -537,13 +537,15 @@ def test_the_step_that_compiles_is_said_once_and_not_counted(tiny, tmp_path, mon
     assert result["steps_per_second"] == pytest.approx(4 / (clock.seconds - clock.seconds_compiling), rel=1e-4)
 
 
-def test_many_compiled_runs_have_room(tiny):
+def test_many_compiled_runs_have_room_and_find_what_others_compiled(tiny):
     import torch._dynamo
 
-    usual = torch._dynamo.config.recompile_limit
+    usual, kept = torch._dynamo.config.recompile_limit, torch._functorch.config
     with torch_settings(resolve(tiny(train={"step": "compiled"}), device="cpu", threads=1)):
         assert torch._dynamo.config.recompile_limit > 100
+        assert kept.autograd_cache_allow_custom_autograd_functions
     assert torch._dynamo.config.recompile_limit == usual
+    assert not kept.autograd_cache_allow_custom_autograd_functions
 
 
 @pytest.mark.parametrize("text", ["[]", '{"steps": "x"}', '{"error": {}}', "{"])

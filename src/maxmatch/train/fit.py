@@ -299,11 +299,14 @@ def torch_settings(recipe: Recipe) -> Iterator[None]:
 def _room_to_compile() -> Iterator[None]:
     """torch compiles a piece of source for eight uses at most, and all passes share one. Afterwards all is let go.
 
-    Passes are compiled whole with several ranks too: what DDP would cut them for, the reductions inside forbid.
+    Passes are compiled whole with several ranks too: what DDP would cut them for, the reductions inside forbid. The
+    next run finds on disk what this one has compiled, also where the backward formulas are our own (nets/fused.py).
     """
     import torch._dynamo
+    import torch._functorch.config as traced
 
-    with torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024, optimize_ddp=False):
+    room = torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024, optimize_ddp=False)
+    with room, traced.patch(autograd_cache_allow_custom_autograd_functions=True):
         try:
             yield
         finally:
