@@ -44,13 +44,13 @@ def paper(method: str = "maxmatch") -> Values:
 
 
 def fast_1min(method: str | None = None) -> Values:
-    """WRN-28-2, 64 + 448 images, 4,000 steps of Muon, lr .03, cosine to 0: half a minute of steps on one H200.
+    """WRN-28-2, 64 + 448 images, 4,000 steps of Muon, lr .03, cosine to 0: on one H200 two minutes the first time.
 
     Where no method is asked for: FreeMatch's thresholds, the worst of 3 views. CIFAR-10 with 250 labels, fold 3:
     14.51 % error, 129 s from start to end where nothing was compiled before, 69 of them compiling
     (benchmarks/records/cifar10-250-alone). Five folds, cifar10-250-folds there: MaxMatch 16.82 %, FixMatch 21.97.
-    Method and lr were chosen on fold 1. It assumes a net whose convolutions are followed by BatchNorm, and as many
-    unlabelled images as the batch needs to be worth its size; on a smaller GPU or a CPU it only takes longer.
+    Method and lr were chosen on fold 1. It assumes a net whose convolutions are followed by BatchNorm, and thousands of
+    unlabelled images, of which a step sees 448; on a smaller GPU or a CPU it only takes longer.
     """
     return {
         "method": {"name": method} if method else {"name": "freematch", "k": 3, "over": "worst"},
@@ -63,8 +63,8 @@ def fast_10min(method: str | None = None) -> Values:
     """As `fast-1min`, 36,000 steps, lr .02.
 
     CIFAR-10 with 250 labels, folds 3 to 5: 5.90 % error (benchmarks/records/cifar10-250-finals), all three at once on
-    one H200 in 13 minutes. Alone the same step takes 8 to 9 ms there: 5 minutes, and one of compiling. Method and lr
-    were chosen on fold 1, from runs of 5,000 and of 12,000 steps. It assumes what `fast-1min` does.
+    one H200, 13 minutes of training. Alone the same step takes 8 to 9 ms there: 5 minutes, and one of compiling. Method
+    and lr were chosen on fold 1, from runs of 5,000 and of 12,000 steps. It assumes what `fast-1min` does.
     """
     values = fast_1min(method)
     values["train"] |= {"steps": 36_000, "lr": 0.02, "checkpoint_every": 4_000, "evaluate_every": 2_000}
