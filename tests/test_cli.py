@@ -14,10 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 import maxmatch
 from maxmatch.cli import run
+from maxmatch.cli.using import _confusion
 from maxmatch.train.launcher import launcher, note_job
+from maxmatch.train.recipes import RECIPES, compose
 
 SMALL = [
     "--set",
@@ -114,6 +117,8 @@ def test_train_prints_its_result_and_what_to_type_next(trained, capsys):
     assert code == 0
     assert json.loads(out) == json.loads((trained.parent / "b" / "result.json").read_text())
     assert f"maxmatch evaluate {trained.parent / 'b'}" in err
+    wrong = round(602 * json.loads(out)["error"]["last"] / 100)
+    assert f" %, {wrong} of 602 test images; " in err
 
 
 def test_flags_reach_the_recipe(tmp_path, capsys):
@@ -165,6 +170,32 @@ def test_evaluate_repeats_the_result_and_shows_the_confusion(trained, capsys):
     code, out, _ = call(capsys, "evaluate", trained)
     assert "robust_error" in out
     assert "confusion" in out
+    assert f"{602 - np.trace(matrix)} of 602 test images" in out
+
+
+def test_the_confusion_matrix_fits_the_screen():
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    counts = [[1000 if a == b else 17 for b in range(10)] for a in range(10)]
+    for width in (80, 200):
+        console = Console(width=width, file=io.StringIO())
+        console.print(_confusion(names, counts, "runs/a", width))
+        text = console.file.getvalue()
+        assert "…" not in text, width
+        assert text.count("1000") == 10
+        assert ("10 truck" in text) == (width == 80)
+        assert all(name in text for name in names)
+
+
+def test_predict_writes_over_no_file_unless_told_to(trained, pictures, capsys, tmp_path):
+    mine = tmp_path / "labels.csv"
+    mine.write_text("path,label\na.png,cat\n")
+    for what in ([trained, pictures], ["--unlabeled", trained]):
+        code, _, err = call(capsys, "predict", *what, "--out", mine)
+        assert code == 2
+        assert "is there already: give another --out, or type --force" in err
+        assert mine.read_text() == "path,label\na.png,cat\n"
+    assert call(capsys, "predict", trained, pictures, "--out", mine, "--force")[0] == 0
+    assert mine.read_text().startswith("path,label,confidence")
 
 
 def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pictures, capsys, tmp_path):
@@ -270,6 +301,8 @@ MISTAKES = [
     (["train"], 2, "no data"),
     (["train", "digits@20", "--config", "none.toml"], 2, "none.toml"),
     (["train", "digits@20", "--config", "papr"], 2, "did you mean 'paper'"),
+    (["settings", "fast-1min"], 2, "fast-1min is a recipe, not a data set: type --config fast-1min"),
+    (["train", "digits@20", "--method", "nosuchfile:Mine"], 2, "type PYTHONPATH=ITS_FOLDER maxmatch"),
     (["evaluate", "nowhere"], 2, "nowhere"),
     (["predict", "nowhere", "."], 2, "nowhere"),
     (["report", "nowhere"], 2, "there is no such run folder"),
@@ -462,6 +495,23 @@ def test_a_run_s_recipe_serves_another_run_of_another_length(trained, tmp_path, 
     assert (longer.train.ema_decay, longer.net.batchnorm_momentum) == ("auto", "auto")
     assert call(capsys, "train", "--resume", "--steps", 14, "--out", tmp_path / "b")[0] == 0
     assert json.loads((tmp_path / "b" / "recipe.json").read_text())["settled"] == new["settled"]
+
+
+def test_settings_of_another_data_set_are_not_taken_by_mistake(tmp_path, capsys):
+    """Digits' labels and views for a folder of photos, say: half the labels would be hidden without a word."""
+    (tmp_path / "mine.toml").write_text(call(capsys, "settings")[1])
+    (tmp_path / "photos").mkdir()
+    for data in ("cifar10", tmp_path / "photos"):
+        code, _, err = call(capsys, "settings", data, "--config", tmp_path / "mine.toml")
+        assert code == 2
+        assert f"has the [data] of digits, but {data} was asked for: delete that section" in err
+    (tmp_path / "mine.toml").write_text('[data]\nname = "digits"\n[train]\nlr = 0.7\n')
+    assert compose("cifar10", config=str(tmp_path / "mine.toml")).train.lr == 0.7
+
+
+def test_help_names_every_recipe(capsys):
+    found = "".join(call(capsys, "train", "--help")[1].replace("│", " ").split())
+    assert all(name in found for name in RECIPES)
 
 
 def test_settings_lists_everything_and_can_be_given_back(tmp_path, capsys):

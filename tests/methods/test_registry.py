@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -49,6 +50,27 @@ def test_names_may_be_typed_with_underscores_and_capitals():
 def test_unknown_methods_are_one_line(name, hint):
     with pytest.raises(UsageError, match=hint):
         make_method({"name": name})
+
+
+class Undecorated(Flat):
+    """Forgets that it is a dataclass: Python would read none of its options."""
+
+    k: int = 3
+    margin: float = 0.1
+
+
+class Renamed(Flat):
+    """Needs no decorator: it has no options of its own."""
+
+    formula: ClassVar[str] = "as Flat"
+
+
+def test_options_that_would_not_be_read_are_refused():
+    with pytest.raises(
+        UsageError, match=r"Undecorated': its options are not read; put @dataclass\(frozen=True\) above"
+    ):
+        make_method({"name": f"{__name__}:Undecorated"})
+    assert type(make_method({"name": f"{__name__}:Renamed"})).__name__ == "Renamed"
 
 
 @dataclass(frozen=True)

@@ -347,6 +347,19 @@ def test_other_pixels_are_other_test_images_even_with_the_same_labels(tmp_path):
     assert paired([("a", one), ("b", another)]) == ([], ["a and b: they have other test images"])
 
 
+def test_a_stopped_run_has_as_many_steps_as_its_checkpoint(tmp_path):
+    """It may have been stopped between two logs."""
+    given = {"train": {"steps": 4, "batch": 8, "ratio": 2, "threads": 1, "log_every": 3, "checkpoint_every": 1}}
+    maxmatch.fit(maxmatch.compose("digits", "supervised", given=given), tmp_path / "a", quiet=True)
+    (tmp_path / "a" / "result.json").unlink()
+    lines = (tmp_path / "a" / "metrics.jsonl").read_text().splitlines()
+    (tmp_path / "a" / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines if '"step": 4' not in line))
+    assert read_run(tmp_path / "a").steps == 4
+    for path in (tmp_path / "a" / "checkpoint").iterdir():
+        path.unlink()
+    assert read_run(tmp_path / "a").steps == 3
+
+
 def test_the_wheel_holds_the_template():
     """Asked of the build backend, which leaves out what git ignores."""
     wheel = pytest.importorskip("hatchling.builders.wheel")

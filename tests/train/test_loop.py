@@ -17,12 +17,14 @@ import torch
 from safetensors.torch import load_file
 
 import maxmatch
+import maxmatch.train.loop as loop_module
+import maxmatch.train.result as result_module
 from maxmatch.data.datasets import from_arrays
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.fit import FILES, begin, finished_result, fit, torch_settings
 from maxmatch.train.judge import judge
-from maxmatch.train.log import read_metrics
+from maxmatch.train.log import Screen, read_metrics
 from maxmatch.train.recipe import resolve
 from maxmatch.train.resume import resumed_recipe
 from maxmatch.train.step import Step
@@ -166,14 +168,17 @@ def cut_off(monkeypatch, recipe, folder: Path, step: int) -> None:
 # VAT draws on the device, ReMixMatch has a head and running means of its own.
 @pytest.mark.parametrize("method", ["supervised", "fixmatch", "maxmatch", "vat", "remixmatch"])
 @pytest.mark.parametrize("step", [1, 4, 7, 11])
-def test_stopped_anywhere_and_resumed_is_as_if_never_stopped(tiny, tmp_path, monkeypatch, method, step):
+def test_stopped_anywhere_and_resumed_is_as_if_never_stopped(tiny, tmp_path, monkeypatch, capsys, method, step):
     muon = {"optimizer": "muon", "lr": 0.05} if method == "maxmatch" and step == 7 else {}
     recipe = tiny(method, net={"dropout": 0.1, "name": "wrn-10-1"}, train=muon)
     fit(recipe, tmp_path / "whole", quiet=True)
     cut_off(monkeypatch, recipe, tmp_path / "cut", step=step)
     assert not (tmp_path / "cut" / "result.json").exists()
     torch.manual_seed(123)  # the resumed process has another state of its own
-    fit(resumed_recipe(tmp_path / "cut", {}), tmp_path / "cut", resume=True, quiet=True)
+    capsys.readouterr()
+    fit(resumed_recipe(tmp_path / "cut", {}), tmp_path / "cut", resume=True)
+    saved = step - step % recipe.train.checkpoint_every
+    assert (f"going on after step {saved} of {recipe.train.steps}" in capsys.readouterr().err) == (saved > 0)
     assert same(tmp_path / "whole", tmp_path / "cut")
     assert without_time(tmp_path / "whole") == without_time(tmp_path / "cut")
     one, other = (json.loads((tmp_path / n / "result.json").read_text()) for n in ("whole", "cut"))
@@ -535,6 +540,32 @@ def test_the_step_that_compiles_is_said_once_and_not_counted(tiny, tmp_path, mon
     assert 0.5 <= result["seconds_compiling"] < result["seconds"]
     clock = training.progress  # result.json rounds both to a millisecond, a fiftieth of what is left here
     assert result["steps_per_second"] == pytest.approx(4 / (clock.seconds - clock.seconds_compiling), rel=1e-4)
+
+
+def test_the_whole_time_is_counted_and_what_takes_long_is_said(tiny, tmp_path, monkeypatch, capsys):
+    """seconds_total ends where result.json begins; the robust error is in it."""
+    measure = result_module.robust_errors
+
+    def slowly(*given):
+        time.sleep(0.5)
+        return measure(*given)
+
+    monkeypatch.setattr(result_module, "robust_errors", slowly)
+    monkeypatch.setattr(loop_module, "MANY", 1)
+    result = fit(tiny(train={"steps": 2}), tmp_path / "a")
+    assert result["seconds_total"] - result["seconds"] > 0.5
+    images = result["test_images"]
+    assert images > 0
+    assert f"measuring the robust error: 3 strong views of {images} test images" in capsys.readouterr().err
+
+
+def test_without_a_terminal_a_run_tells_once_a_minute_how_far_it_is(monkeypatch, capsys):
+    now = iter([0.0, 10.0, 61.0, 61.0, 100.0, 122.0, 122.0])
+    monkeypatch.setattr("maxmatch.train.log.time.monotonic", lambda: next(now))
+    screen = Screen("digits@20 maxmatch", 9)
+    for step in (1, 2, 3, 4):
+        screen.advance(step)
+    assert capsys.readouterr().err.splitlines() == ["digits@20 maxmatch 2/9, 61 s", "digits@20 maxmatch 4/9, 122 s"]
 
 
 def test_many_compiled_runs_have_room_and_find_what_others_compiled(tiny):

@@ -86,7 +86,9 @@ Report = Annotated[
 Config = Annotated[
     str | None,
     typer.Option(
-        "--config", help="A recipe's name (digits, paper, fast-10min, imagenet-paper) or a TOML or JSON file."
+        "--config",
+        help="A recipe's name (digits, paper, fast-1min, fast-10min, moco, imagenet-paper, imagenet-authors, "
+        "imagenet-finetune) or a TOML or JSON file.",
     ),
 ]
 Sets = Annotated[
@@ -135,6 +137,10 @@ def parse_data(text: str) -> list[tuple[str, str, Any]]:
     from maxmatch.data import DATASETS
 
     if name not in DATASETS:
+        from maxmatch.train.recipes import RECIPES
+
+        if name in RECIPES:
+            raise UsageError(f"{name} is a recipe, not a data set: type --config {name}")
         raise UsageError(unknown("data set", name, DATASETS))
     if at and not labels:
         raise UsageError(f"{text}: a number of labels is wanted behind the @; type {name}@40")

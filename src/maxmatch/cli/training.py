@@ -192,6 +192,8 @@ def print_result(out: Path, result: dict[str, Any], report: bool = False) -> Non
             print(f"report: {page}", file=sys.stderr)
     error = result["error"]["last"]
     told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
+    if error is not None and (images := result.get("test_images")):  # a run of an earlier version has not counted them
+        told += f", {round(error * images / 100):,} of {images:,} test images"
     after = f"maxmatch evaluate {run}" if error is not None else f"maxmatch predict {run} DIR"
     print(f"{told}; {result['seconds']:.0f} s. Next: {after}", file=sys.stderr)
 

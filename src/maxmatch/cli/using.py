@@ -39,10 +39,12 @@ def evaluate(
 
     console = Console()
     show = _confusion if len(found["classes"]) <= SHOWN else _mistakes
-    console.print(show(found["classes"], found["confusion"], str(run_folder)))
+    console.print(show(found["classes"], found["confusion"], str(run_folder), console.width))
     views = f"{found['robust']['k']} strong views ({found['robust']['policy']})"
+    images = sum(map(sum, found["confusion"]))
+    wrong = images - sum(row[label] for label, row in enumerate(found["confusion"]))
     words = {
-        "error": "",
+        "error": f"{wrong:,} of {images:,} test images",
         "top5_error": "the truth is not among the five most likely",
         "robust_error": f"the image or any of {views} of it is misclassified",
         "robust_error_paper": f"any of the {views} alone is",
@@ -101,8 +103,11 @@ def predict(
         int | None, typer.Option("--workers", help="Threads that read pictures. Default: by the cores, up to 4.", min=1)
     ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "cpu",
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Label the pictures of a folder: path, label and confidence, one row per readable file. Any number of files."""
+    if out is not None and out.is_file() and not force:
+        raise UsageError(f"{out} is there already: give another --out, or type --force to write over it")
     if unlabeled:
         if folder is not None:
             raise UsageError(f"--unlabeled labels the run's own images, not {folder}: leave one of them out")
@@ -146,17 +151,25 @@ def export(
     print(out)
 
 
-def _confusion(classes: list[str], matrix: list[list[int]], run: str) -> Table:
+def _confusion(classes: list[str], matrix: list[list[int]], run: str, width: int) -> Table:
+    """All counts; where the classes' names are too wide for the screen the columns have numbers instead."""
     from rich.table import Table
 
-    table = Table("truth \\ predicted", *classes, "error %", title=f"{run}: confusion matrix")
+    columns, rows = classes, classes
+    table = Table("truth \\ predicted", title=f"{run}: confusion matrix")
+    if sum(len(name) + 3 for name in ["truth \\ predicted", *classes, "error %"]) >= width:
+        columns = [str(number) for number, _ in enumerate(classes, start=1)]
+        rows = [f"{number} {name}" for number, name in zip(columns, classes, strict=True)]
+        table = Table("truth", title=f"{run}: predicted as", box=None, padding=(0, 1, 0, 0))
+    for name in (*columns, "error %"):
+        table.add_column(name, justify="right", no_wrap=True)
     for label, row in enumerate(matrix):
         wrong = f"{100 * (1 - row[label] / sum(row)):.1f}" if sum(row) else "-"
-        table.add_row(classes[label], *map(str, row), wrong)
+        table.add_row(rows[label], *map(str, row), wrong)
     return table
 
 
-def _mistakes(classes: list[str], matrix: list[list[int]], run: str) -> Table:
+def _mistakes(classes: list[str], matrix: list[list[int]], run: str, width: int) -> Table:
     """What is taken for what most often; a matrix of so many classes is too large to be read."""
     from rich.table import Table
 

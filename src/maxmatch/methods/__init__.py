@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping
+from inspect import get_annotations
 from typing import TYPE_CHECKING, Any
 
 from maxmatch.errors import UsageError, unknown
@@ -57,9 +58,12 @@ def method_class(name: str) -> type[Method]:
     try:
         cls = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UsageError(f"method '{name}': {error}; it is read as package.module:Class") from None
+        where = "read as package.module:Class; for a file elsewhere type PYTHONPATH=ITS_FOLDER maxmatch ..."
+        raise UsageError(f"method '{name}': {error}; it is {where}") from None
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UsageError(f"method '{name}': it is no subclass of maxmatch.methods.base.Method")
+    if "__dataclass_fields__" not in vars(cls) and any("ClassVar" not in str(a) for a in get_annotations(cls).values()):
+        raise UsageError(f"method '{name}': its options are not read; put @dataclass(frozen=True) above the class")
     return cls
 
 

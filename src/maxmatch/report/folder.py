@@ -11,6 +11,7 @@ from typing import Any
 
 from maxmatch.data import DATASETS
 from maxmatch.methods import method_name
+from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.log import read_metrics
 from maxmatch.train.pictures import title
 from maxmatch.train.recipe import Recipe
@@ -64,7 +65,8 @@ class RunFolder:
     def steps(self) -> int:
         """How many steps are done, as far as the folder tells."""
         logged = max((int(line["step"]) for line in self.metrics), default=0)
-        return int(self.result.get("steps", logged))
+        saved = max((int(path.stem) for path in checkpoints(self.path / "checkpoint")), default=0)
+        return int(self.result.get("steps", max(logged, saved)))
 
     @property
     def finished(self) -> bool:

@@ -17,6 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from maxmatch.errors import UsageError, unknown
 from maxmatch.files import write_safely
 
+MINUTE = 60.0
+
 
 class Logger(Protocol):
     """Something that takes figures beside metrics.jsonl."""
@@ -86,13 +88,13 @@ def _step_of(line: str) -> float:
 
 
 class Screen:
-    """A progress bar on a terminal; elsewhere a line an evaluation. `quiet` shows warnings alone, `mute` nothing."""
+    """A progress bar on a terminal; elsewhere a line an evaluation, and a minute. `quiet` shows warnings alone."""
 
     def __init__(self, title: str, steps: int, quiet: bool = False, mute: bool = False) -> None:
         self.console = Console(stderr=True, quiet=mute)
         self.title, self.steps, self.quiet = title, steps, quiet or mute
         self._bar: Progress | None = None
-        self._begun = time.monotonic()
+        self._begun = self._told = time.monotonic()
         if self.console.is_terminal and not quiet:
             self._bar = Progress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
@@ -115,14 +117,20 @@ class Screen:
     def advance(self, step: int) -> None:
         if self._bar:
             self._bar.update(self._task, completed=step)
+        elif time.monotonic() - self._told > MINUTE:
+            self._line(f"{step}/{self.steps}")
 
     def note(self, step: int, text: str) -> None:
         """The latest figures."""
         if self._bar:
             self._bar.update(self._task, completed=step, note=text)
-        elif not self.quiet:
-            spent = time.monotonic() - self._begun
-            print(f"{self.title} {step}/{self.steps} {text}, {spent:.0f} s", file=sys.stderr, flush=True)
+        else:
+            self._line(f"{step}/{self.steps} {text}")
+
+    def _line(self, text: str) -> None:
+        self._told = time.monotonic()
+        if not self.quiet:
+            print(f"{self.title} {text}, {self._told - self._begun:.0f} s", file=sys.stderr, flush=True)
 
     def tell(self, text: str) -> None:
         """A line that stays, unless `quiet`."""

@@ -40,6 +40,8 @@ from maxmatch.train.result import make_result, warnings_of
 from maxmatch.train.stages import in_words
 from maxmatch.train.step import Step, choose_mode
 
+MANY = 1000  # test images: with so many the robust error takes its time
+
 
 class Training:
     """One run: its parts, and the loop over its steps."""
@@ -140,14 +142,15 @@ class Training:
             Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers) if self.ranks.first else Unwritten()
         )
         started -= self.progress.seconds_total  # as if the run had never been stopped
+        if self.progress.step:
+            self.screen.tell(f"going on after step {self.progress.step} of {self.recipe.train.steps}")
         feed = self.step.batches.feed
         with closing(metrics), feed or nullcontext(), self.screen, _signals() as caught:
             self._steps(metrics, caught, started)
         broken = sorted(set().union(*self.ranks.everyones(feed.files.broken if feed else {})))
         if broken:
             self.screen.say(f"warning: {len(broken)} files could not be read and were shown as grey: {told(broken)}")
-        self.progress.seconds_total = time.time() - started
-        return self.ranks.same(self._finish() if self.ranks.first else {})
+        return self.ranks.same(self._finish(started) if self.ranks.first else {})
 
     def _begin_as_one(self) -> None:
         """Let all ranks start from rank 0's step, weights and generator."""
@@ -157,12 +160,16 @@ class Training:
             self.ranks.copy(tensors)
             _set_generator(self.device, tensors[f"generator.{self.device.type}"])
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self, started: float) -> dict[str, Any]:
         save_model(self.folder / "model.safetensors", self.evaluated, self.info)
+        if self.test is not None and len(self.test[1]) >= MANY:
+            views = self.recipe.evaluate.robust_views
+            self.screen.tell(f"measuring the robust error: {views} strong views of {len(self.test[1]):,} test images")
         result = make_result(
             self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
             self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count,
         )  # fmt: skip
+        result["seconds_total"] = round(time.time() - started, 3)  # until now, when all but this file is there
         write_safely(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result
 

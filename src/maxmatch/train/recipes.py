@@ -171,6 +171,13 @@ def compose(
         dataset = "folder"
     if dataset not in (*DATASETS, "arrays", "folder"):
         raise UsageError(unknown("data set", str(dataset), DATASETS))
+    of_file = file_values.get("data", {}).get("name", dataset)
+    if of_file != dataset and {of_file, dataset} <= {*DATASETS, "folder"} and len(file_values["data"]) > 1:
+        told = given["data"]["path"] if dataset == "folder" else dataset
+        raise UsageError(
+            f"{config} has the [data] of {of_file}, but {told} was asked for: delete that section, "
+            f"or begin anew with maxmatch settings {told} > mine.toml"
+        )
     protocol = given.get("data", {}).get("protocol") or file_values.get("data", {}).get("protocol")
     own: Values = {}
     if dataset == "folder":

@@ -60,7 +60,7 @@ def make_result(
         "steps": progress.step,
         "seconds": round(progress.seconds, 3),
         "seconds_compiling": round(progress.seconds_compiling, 3),
-        "seconds_total": round(progress.seconds_total, 3),
+        "seconds_total": round(progress.seconds_total, 3),  # until the last checkpoint; `_finish` counts on
         "steps_per_second": round(progress.step / max(progress.seconds - progress.seconds_compiling, 1e-9), 3),
         "mode": mode,
         "kernels": kernels,
@@ -68,6 +68,7 @@ def make_result(
         "device": torch.cuda.get_device_name() if device.type == "cuda" else device.type,
         "parameters": sum(p.numel() for p in net.parameters()),
         "error": summary([error for _, error in progress.errors]),
+        "test_images": len(images.test_x) if images.test_x is not None else 0,
         "top5_error": top5,
         **{name: progress.unlabelled.get(name) for name in UNLABELLED},
         **{name: logged.get(name) for name in (*(f"{term}_loss" for term in method.terms), *LOGGED)},
