@@ -55,6 +55,7 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None, report
     console = Console(highlight=False, soft_wrap=True)
     console.print(table)
     console.print("robust error: the image or any of 3 strongly augmented views of it is misclassified")
+    console.print("one run each, and single runs differ by several points: maxmatch benchmark has means over folds")
     page = report_or_warn([folder / name for name in METHODS], folder / "report.html") if report else None
     if page is not None:
         console.print(f"report: {page}", markup=False)

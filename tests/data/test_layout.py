@@ -189,6 +189,15 @@ def test_what_a_csv_file_gets_wrong_is_said(tmp_path):
     assert any("3.png" in note and "unlabelled" in note for note in listing.notes)
 
 
+def test_a_label_that_may_be_misspelt_is_asked_about(tmp_path):
+    put(tmp_path / "all", *(f"{number}.png" for number in range(8)))
+    table = tmp_path / "labels.csv"
+    words = ["eight"] * 3 + ["zebra"] * 3 + ["eihgt", "cat"]
+    table.write_text("path,label\n" + "".join(f"{number}.png,{word}\n" for number, word in enumerate(words)))
+    said = [note for note in read_layout(tmp_path / "all", table).notes if "is meant" in note]
+    assert said == ["class eihgt has 1: if eight is meant, mend its label"]
+
+
 def test_an_empty_class_and_loose_pictures_are_left_out_and_an_unbalanced_one_is_told(tmp_path):
     put(tmp_path, "a/1.png", "a/2.png", "a/3.png", "b/4.png", "loose.png")
     (tmp_path / "c").mkdir()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import pytest
@@ -12,6 +12,7 @@ from maxmatch.errors import UsageError
 from maxmatch.methods import make_method, method_name, method_values
 from maxmatch.methods.base import Consistency, Target
 from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.train.fit import fit
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,21 @@ def test_options_that_would_not_be_read_are_refused():
 @dataclass(frozen=True)
 class Silent(Consistency):
     """Forgets to say what it teaches."""
+
+
+@dataclass(frozen=True)
+class Bare(FixMatch):
+    """Returns labels where a Target is wanted."""
+
+    def targets(self, p):
+        return p.argmax(-1)
+
+
+@pytest.mark.parametrize("strategy", ["joint", "select"])
+def test_a_method_that_returns_no_target_is_told_what_to_return(tiny, tmp_path, strategy):
+    recipe = replace(tiny("fixmatch"), method=Bare(k=2, over="worst", strategy=strategy))
+    with pytest.raises(UsageError, match=r"Bare teaches a Tensor: return Target\(value, keep\)"):
+        fit(recipe, tmp_path / "a", quiet=True)
 
 
 def test_a_method_that_teaches_nothing_is_told_what_to_write():

@@ -112,6 +112,10 @@ def test_methods_without_strong_views_are_not_told_to_have_worse_ones():
     assert (run_of("vat").views, run_of("fixmatch").views, run_of(given={"method": {"k": 7}}).views) == (3, 3, 7)
 
 
+def test_the_answer_says_of_how_many_images():
+    assert "5.00 % of the 1,234 test images are" in spaced(answer(run_of(test_images=1234)))
+
+
 def test_an_unfinished_run_is_to_be_gone_on_with():
     metrics = [{"kind": "train", "step": 300, "mask_rate": 0.4}, {"kind": "evaluate", "step": 300, "error": 12.0}]
     run = RunFolder(Path("runs/my run"), compose("digits"), {}, metrics, 20, 1175)

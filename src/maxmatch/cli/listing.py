@@ -25,5 +25,5 @@ def methods(
     table = Table("method", "year", "what it does", "options", show_lines=True)
     for entry in entries():
         options = ", ".join(f"{name}={value}" for name, value in entry.options.items())
-        table.add_row(entry.name, str(entry.year), entry.line, options)
+        table.add_row(entry.name, str(entry.year or ""), entry.line, options)
     Console().print(table)

@@ -31,7 +31,7 @@ MethodName = Annotated[
     str | None,
     typer.Option(
         "--method",
-        help="supervised, fixmatch, maxmatch, or your own as module:Class.",
+        help="maxmatch, fixmatch, freematch, ...: maxmatch methods lists them; or your own as module:Class.",
         autocompletion=complete(lambda: list(METHODS)),
     ),
 ]

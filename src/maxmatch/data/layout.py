@@ -16,6 +16,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import IO
 
@@ -276,7 +277,12 @@ def _balance(labels: Sequence[int], names: Sequence[str]) -> list[str]:
         return []
     rare = [names[index] for index in range(len(names)) if 3 * counts[index] <= most]
     few = max(counts[index] for index in range(len(names)) if 3 * counts[index] <= most)
-    return [f"classes are not balanced: up to {most} labelled pictures, but {few} or fewer of {told(rare, 5)}"]
+    found = [f"classes are not balanced: up to {most} labelled pictures, but {few} or fewer of {told(rare, 5)}"]
+    usual = [name for name in names if name not in rare]
+    for name in rare:
+        if near := get_close_matches(name, usual, 1, cutoff=0.75):
+            found.append(f"class {name} has {counts[names.index(name)]}: if {near[0]} is meant, mend its label")
+    return found
 
 
 def _unzip(pairs: Sequence[tuple[str, int]]) -> tuple[tuple[str, ...], tuple[int, ...]]:

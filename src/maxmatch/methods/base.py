@@ -338,7 +338,7 @@ class Consistency(Method):
         x, *rest = self.train_pass(run, batch.x, *anchors, *batch.strong)
         anchored, variants = rest[: len(anchors)], rest[len(anchors) :]
         p = self._opinion(run, batch, anchored, variants, x)
-        target = self.teach(p, run, batch, x)
+        target = self._target(p, run, batch, x)
         per_view = self._distances(variants, target.value)
         value, winner = self.over(per_view)
         if self.over.picks:
@@ -356,7 +356,7 @@ class Consistency(Method):
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
         anchored, variants = scored[: len(anchors)], scored[len(anchors) :]
         p = self._opinion(run, batch, anchored, variants, x_scored, learn=not self.target_gradient)
-        target = self.teach(p, run, batch, x_scored)
+        target = self._target(p, run, batch, x_scored)
         per_view = None if one else self._distances(variants, target.value)
         chosen = torch.zeros_like(batch.index)[None] if per_view is None else self.over.choose(per_view)  # (J, B)
         taught = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
@@ -369,6 +369,13 @@ class Consistency(Method):
         distances = self._distances(trained, taught)
         per_view = distances if per_view is None else per_view
         return self._assemble(run, batch, x, anchored, trained, distances.mean(0), p, target, per_view, chosen[0])
+
+    def _target(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        target = self.teach(p, run, batch, x)
+        if not isinstance(target, Target):
+            what = f"{type(self).__name__} teaches a {type(target).__name__}"
+            raise UsageError(f"{what}: return Target(value, keep), what is taught and how much each image counts")
+        return target
 
     def _opinion(
         self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor], x: Tensor | None,

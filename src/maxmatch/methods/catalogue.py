@@ -63,4 +63,5 @@ and MaxMatch + EMAN are `fixmatch` and `maxmatch` with it.
 def _section(entry: Entry) -> str:
     options = ", ".join(f"`{name} = {value}`" for name, value in entry.options.items())
     more = f"\n{entry.more}\n" if entry.more else ""
-    return f"## {entry.name} ({entry.year})\n\n{entry.line}\n{more}\n```\n{entry.formula}\n```\n\n{options}\n"
+    year = f" ({entry.year})" if entry.year else ""
+    return f"## {entry.name}{year}\n\n{entry.line}\n{more}\n```\n{entry.formula}\n```\n\n{options}\n"

@@ -13,7 +13,6 @@ from maxmatch.methods.functional import cross_entropy
 class Supervised(Method):
     """Cross-entropy on the labelled images, strongly augmented as in the paper, or weakly."""
 
-    year: ClassVar[int] = 2022
     formula: ClassVar[str] = "mean_l CE(f(strong(x_l)), y_l)"
 
     augmentation: Literal["strong", "weak"] = "strong"

@@ -53,7 +53,9 @@ def answer(run: RunFolder) -> str:
     lost = f" It diverged: at step {at:,} a loss was not finite." if (at := run.diverged_at) is not None else ""
     if run.error is None:
         return f"{start}, the error is {NOT_MEASURED}{so_far}: {_why_not(run)}{lost}"
-    return f"{start}, {percent(run.error)} of the test images are misclassified{so_far}.{lost}"
+    images = run.result.get("test_images")
+    of = f"{images:,} test images" if isinstance(images, int) else "test images"
+    return f"{start}, {percent(run.error)} of the {of} are misclassified{so_far}.{lost}"
 
 
 def facts(run: RunFolder, found: Measured) -> list[Fact]:
