@@ -47,7 +47,17 @@ def test_a_kernel_compiles_for_a_hopper_gpu(kind):
     assert mangled == name
 
 
-def test_kernels_are_compiled_side_by_side_before_any_of_them_starts(monkeypatch):
+@pytest.fixture
+def second_gpu(monkeypatch) -> list[int]:
+    """A GPU in words; the list says which one each thread works for."""
+    told: list[int] = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", told.append)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return told
+
+
+def test_kernels_are_compiled_side_by_side_before_any_of_them_starts(monkeypatch, second_gpu):
     both, compiled, started = threading.Barrier(2, timeout=20), [], []
 
     def compile_one(name, values, shared):
@@ -56,7 +66,6 @@ def test_kernels_are_compiled_side_by_side_before_any_of_them_starts(monkeypatch
         return lambda **given: started.append((name, given["grid"]))
 
     monkeypatch.setattr(kernels, "_kernel", compile_one)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     small, large = Launch((("THREADS", 32),), 3, 64), Launch((("THREADS", 64),), 5, 64)
 
     def call():
@@ -66,17 +75,17 @@ def test_kernels_are_compiled_side_by_side_before_any_of_them_starts(monkeypatch
     compile_for(call)
     assert sorted(compiled) == [("convolution", launch.values, 64) for launch in (small, large)]
     assert not started
+    assert set(second_gpu) == {1}
     monkeypatch.setattr(kernels, "_kernel", lambda name, *rest: lambda **given: started.append((name, given["grid"])))
     call()
     assert started == [("convolution", (launch.blocks, 1, 1)) for launch in (small, large, small)]
 
 
-def test_a_kernel_that_does_not_compile_says_so_where_it_is_used(monkeypatch):
+def test_a_kernel_that_does_not_compile_says_so_where_it_is_used(monkeypatch, second_gpu):
     def broken(*wanted):
         raise RuntimeError("Kernel compilation failed")
 
     monkeypatch.setattr(kernels, "_kernel", broken)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
     def call():
         kernels._start("gradient", Launch((("THREADS", 32),), 1, 64), [])

@@ -242,6 +242,12 @@ def compile_for(call: Callable[[], object]) -> None:
         found = sorted(_wanted, key=str)
     finally:
         _wanted = None
-    # To synchronise gives a thread the context that kernels are loaded into. What fails here fails again when used.
-    with suppress(Exception), ThreadPoolExecutor(8, initializer=torch.cuda.synchronize) as pool:
-        list(pool.map(lambda kernel: _kernel(*kernel), found))
+    with suppress(Exception):  # what fails here fails again, and is told, when it is used
+        with ThreadPoolExecutor(8, initializer=_work_for, initargs=(torch.cuda.current_device(),)) as pool:
+            list(pool.map(lambda kernel: _kernel(*kernel), found))
+
+
+def _work_for(device: int) -> None:
+    """Give a thread the context of a device: that is where its kernels are loaded."""
+    torch.cuda.set_device(device)
+    torch.cuda.synchronize()
