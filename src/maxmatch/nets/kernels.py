@@ -242,9 +242,10 @@ def compile_for(call: Callable[[], object]) -> None:
         found = sorted(_wanted, key=str)
     finally:
         _wanted = None
-    with suppress(Exception):  # what fails here fails again, and is told, when it is used
-        with ThreadPoolExecutor(8, initializer=_work_for, initargs=(torch.cuda.current_device(),)) as pool:
-            list(pool.map(lambda kernel: _kernel(*kernel), found))
+    device = torch.cuda.current_device()
+    # What fails here fails again, and is told, when it is used.
+    with suppress(Exception), ThreadPoolExecutor(8, initializer=_work_for, initargs=(device,)) as pool:
+        list(pool.map(lambda kernel: _kernel(*kernel), found))
 
 
 def _work_for(device: int) -> None:
