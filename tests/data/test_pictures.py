@@ -155,6 +155,8 @@ def test_broken_files_are_named_counted_and_left_out_or_refused(folder):
     assert len(images.y) == len(images.x) == len(images.files.names) == 12
     assert any("empty.jpg" in line for line in said)
     assert any("cut.png" in line for line in said)
+    labelled = int((images.y >= 0).sum())
+    assert any(line.endswith(f"left out, which leaves 12 to learn from, {labelled} with a label") for line in said)
     assert images.left_out == ("unlabeled/cut.png", "unlabeled/empty.jpg")
     for name in ("empty.jpg", "cut.png"):
         with pytest.raises(UsageError, match="--strict"):

@@ -135,8 +135,9 @@ def _left_out(
     line = f"{listing.root}: {len(broken)} files can't be read as pictures ({told(sorted(broken))})"
     if strict:
         raise UsageError(f"{line}: mend or remove them, or leave --strict out")
-    say(f"warning: {line}; left out")
     kept = listing.without(broken)
+    labelled = sum(label >= 0 for label in kept.labels)
+    say(f"warning: {line}; left out, which leaves {len(kept.files):,} to learn from, {labelled:,} with a label")
     shown = {label for label in kept.labels if label >= 0}
     gone = [name for number, name in enumerate(kept.classes) if number not in shown]
     if gone:

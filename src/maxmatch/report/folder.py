@@ -65,7 +65,7 @@ class RunFolder:
     def steps(self) -> int:
         """How many steps are done, as far as the folder tells."""
         logged = max((int(line["step"]) for line in self.metrics), default=0)
-        saved = max((int(path.stem) for path in checkpoints(self.path / "checkpoint")), default=0)
+        saved = max((int(p.stem) for p in checkpoints(self.path / "checkpoint") if p.stem.isdigit()), default=0)
         return int(self.result.get("steps", max(logged, saved)))
 
     @property
