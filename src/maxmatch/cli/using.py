@@ -38,11 +38,12 @@ def evaluate(
     from rich.console import Console
 
     console = Console()
-    show = _confusion if len(found["classes"]) <= SHOWN else _mistakes
-    console.print(show(found["classes"], found["confusion"], str(run_folder), console.width))
+    classes, matrix, run = found["classes"], found["confusion"], str(run_folder)
+    few = len(classes) <= SHOWN
+    console.print(_confusion(classes, matrix, run, console.width) if few else _mistakes(classes, matrix, run))
     views = f"{found['robust']['k']} strong views ({found['robust']['policy']})"
-    images = sum(map(sum, found["confusion"]))
-    wrong = images - sum(row[label] for label, row in enumerate(found["confusion"]))
+    images = sum(map(sum, matrix))
+    wrong = images - sum(row[label] for label, row in enumerate(matrix))
     words = {
         "error": f"{wrong:,} of {images:,} test images",
         "top5_error": "the truth is not among the five most likely",
@@ -169,7 +170,7 @@ def _confusion(classes: list[str], matrix: list[list[int]], run: str, width: int
     return table
 
 
-def _mistakes(classes: list[str], matrix: list[list[int]], run: str, width: int) -> Table:
+def _mistakes(classes: list[str], matrix: list[list[int]], run: str) -> Table:
     """What is taken for what most often; a matrix of so many classes is too large to be read."""
     from rich.table import Table
 

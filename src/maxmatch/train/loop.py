@@ -204,7 +204,7 @@ class Training:
     def _first_step(self, t: int) -> None:
         """The step that compiles, which is said, and not counted into steps_per_second.
 
-        Another K of a distribution and the first evaluation compile later, and are counted.
+        Another K of a distribution compiles later, and is counted.
         """
         self.screen.tell("compiling the step: a minute or so")
         begun = time.perf_counter()
