@@ -7,44 +7,16 @@ import threading
 import pytest
 import torch
 
-from maxmatch.nets import kernels
+from maxmatch.nets import kernels, make_net
+from maxmatch.nets.batchnorm import still
+from maxmatch.nets.fused import Fused
 from maxmatch.nets.kernels import HOPPER, Launch, compile_for
+from maxmatch.nets.preprocess import Preprocessing
 
 try:
     from torch.cuda._utils import _nvrtc_compile
 except ImportError:
     pytest.skip("this torch compiles no CUDA kernels", allow_module_level=True)
-
-
-def pixels(side: int, channels: int) -> torch.Tensor:
-    return torch.empty(4, side * side, channels, dtype=torch.bfloat16, device="meta")
-
-
-def packed(taps: int, inputs: int, outputs: int) -> torch.Tensor:
-    return torch.empty(taps, inputs // 8, outputs, 8, dtype=torch.bfloat16, device="meta")
-
-
-PICTURES = torch.empty(4, 3, 32, 32, dtype=torch.uint8, device="meta")
-NORM = {"EPSILON": "0.001f"}
-KERNELS = {  # all kinds that a WRN-28-2 on 32 px starts
-    "stem": ("convolution", lambda: kernels._launch_convolution(PICTURES, packed(9, 16, 16), **NORM)),
-    "wider": ("convolution", lambda: kernels._launch_convolution(pixels(32, 16), packed(9, 16, 32), **NORM)),
-    "shortcut": ("convolution", lambda: kernels._launch_convolution(pixels(32, 16), packed(1, 16, 32), **NORM)),
-    "residual": ("convolution", lambda: kernels._launch_convolution(pixels(16, 64), packed(9, 64, 64), ADD=1, **NORM)),
-    "back": ("convolution", lambda: kernels._launch_convolution(pixels(32, 32), packed(9, 32, 32), BACK=1)),
-    "gradient of the stem": ("gradient", lambda: kernels._launch_gradient(PICTURES, pixels(32, 16), 9)),
-    "gradient": ("gradient", lambda: kernels._launch_gradient(pixels(16, 64), pixels(16, 64), 9)),
-    "gradient of a shortcut": ("gradient", lambda: kernels._launch_gradient(pixels(32, 16), pixels(32, 32), 1)),
-}
-
-
-@pytest.mark.skipif(not torch.version.cuda, reason="a torch without CUDA has no NVRTC")
-@pytest.mark.parametrize("kind", KERNELS)
-def test_a_kernel_compiles_for_a_hopper_gpu(kind):
-    name, launch = KERNELS[kind]
-    binary, mangled = _nvrtc_compile(kernels._source(name, launch().values), name, HOPPER)
-    assert binary.startswith(b"\x7fELF")
-    assert mangled == name
 
 
 @pytest.fixture
@@ -55,6 +27,37 @@ def second_gpu(monkeypatch) -> list[int]:
     monkeypatch.setattr(torch.cuda, "set_device", told.append)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     return told
+
+
+@pytest.mark.skipif(not torch.version.cuda, reason="a torch without CUDA has no NVRTC")
+def test_every_kernel_that_a_step_of_a_wide_resnet_starts_compiles_for_a_hopper_gpu(monkeypatch, second_gpu):
+    """The pass runs on the CPU, where it starts nothing: what it asks for is compiled by NVRTC, which needs no GPU."""
+    for operator in (kernels._convolve, kernels._convolve_back, kernels._weight_gradient):
+        operator.register_kernel("cpu")(operator._init_fn)
+    net = make_net("wrn-28-2", 10, 3).to(memory_format=torch.channels_last)
+    fused, images = Fused(net, Preprocessing(3, 32, 32)), torch.zeros(2, 3, 32, 32, dtype=torch.uint8)
+
+    def once():
+        with still(net), torch.autocast("cpu", torch.bfloat16):
+            torch.autograd.grad(fused(images).float().sum(), net.stem.weight)
+
+    compiled = {}
+
+    def compile_one(name, values, shared):
+        compiled[name, values] = _nvrtc_compile(kernels._source(name, values), name, HOPPER)
+
+    monkeypatch.setattr(kernels, "_kernel", compile_one)
+    compile_for(once)
+    kinds = [(name, dict(values)["CIN"], dict(values)["COUT"]) for name, values in compiled]
+    # The stem, then 16 to 32 channels by 3x3 and 1x1, then 32 and 64, alone and with a residual, forth and back.
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        ("convolution", 16, 16): 1, ("convolution", 16, 32): 2, ("convolution", 32, 16): 2,
+        ("convolution", 32, 32): 3, ("convolution", 64, 64): 3,
+        ("gradient", 16, 16): 1, ("gradient", 16, 32): 2, ("gradient", 32, 32): 1, ("gradient", 64, 64): 1,
+    }  # fmt: skip
+    for (name, _), (binary, mangled) in compiled.items():
+        assert binary.startswith(b"\x7fELF")
+        assert mangled == name
 
 
 def test_kernels_are_compiled_side_by_side_before_any_of_them_starts(monkeypatch, second_gpu):
