@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,6 +172,21 @@ def test_evaluate_repeats_the_result_and_shows_the_confusion(trained, capsys):
     assert "robust_error" in out
     assert "confusion" in out
     assert f"{602 - np.trace(matrix)} of 602 test images" in out
+
+
+def test_evaluate_says_where_a_run_that_was_made_longer_stands(trained, capsys, tmp_path):
+    longer = shutil.copytree(trained, tmp_path / "longer")
+    assert call(capsys, "evaluate", longer)[2] == ""
+    recipe = json.loads((longer / "recipe.json").read_text())
+    recipe["train"]["steps"] *= 2
+    (longer / "recipe.json").write_text(json.dumps(recipe))
+    code, out, err = call(capsys, "evaluate", longer, "--json")
+    assert code == 0
+    assert json.loads(out)["error"] == json.loads((trained / "result.json").read_text())["error"]["last"]
+    assert (
+        f"not finished, and this is the model it last ended with; to go on type maxmatch train --resume --out {longer}\n"
+        in err
+    )
 
 
 def test_the_confusion_matrix_fits_the_screen():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -29,9 +30,15 @@ def evaluate(
 
     Of many classes the most frequent mistakes are shown instead of the matrix; --json has all of it.
     """
+    from maxmatch.train.fit import finished_result
     from maxmatch.train.judge import judge
+    from maxmatch.train.resume import saved_recipe
 
     found = judge(run_folder, k, device)
+    if finished_result(run_folder, saved_recipe(run_folder)) is None:
+        again = f"maxmatch train --resume --out {shlex.quote(str(run_folder))}"
+        told = f"{run_folder} is not finished, and this is the model it last ended with"
+        print(f"maxmatch: {told}; to go on type {again}", file=sys.stderr)
     if as_json:
         print(json.dumps(found))
         return
