@@ -20,7 +20,7 @@ def predict_logits(net: nn.Module, images: Tensor, preprocessing: Preprocessing,
 @torch.no_grad()
 def in_batches(forward: Callable[[Tensor], Tensor], images: Tensor, batch: int) -> Tensor:
     """`forward` of all images, `batch` at a time. The last batch is filled up with its own first image: one shape only,
-    which a compiled `forward` needs, and no image depends on another in eval mode."""
+    which cuDNN is tuned for once, and no image depends on another in eval mode."""
     made = []
     for part in torch.split(images, min(batch, len(images))):
         missing = min(batch, len(images)) - len(part)

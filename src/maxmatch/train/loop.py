@@ -167,9 +167,8 @@ class Training:
             self.screen.tell(f"measuring the robust error: {views} strong views of {len(self.test[1]):,} test images")
         result = make_result(
             self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
-            self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count,
+            self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count, started,
         )  # fmt: skip
-        result["seconds_total"] = round(time.time() - started, 3)  # until now, when all but this file is there
         write_safely(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result
 
