@@ -7,8 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from maxmatch import compose, fit, load_images
 from maxmatch.bench import origin
+from maxmatch.nets.model_file import load_model
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield
-    for name in ("record", "turns"):
+    for name in ("record", "turns", "first_weights"):
         sys.modules.pop(name, None)
 
 
@@ -69,3 +72,34 @@ def test_a_worker_runs_the_code_it_was_given_and_no_other(benchmarks, tmp_path):
     (empty / "__init__.py").write_text("")
     with pytest.raises(RuntimeError, match="did not start"), turns.worker(tmp_path / "src"):
         pass
+
+
+@pytest.mark.parametrize("kind", ["whitened", "orthogonal", "quiet"])
+def test_other_first_weights_are_a_start_for_a_run(benchmarks, tmp_path, monkeypatch, kind):
+    import first_weights
+
+    monkeypatch.setattr(sys, "argv", ["first_weights.py", "digits", kind, str(tmp_path / "start")])
+    first_weights.main()
+    given = {"train": {"steps": 1, "init": str(tmp_path / "start"), "evaluate_every": 1, "seed": 1}}
+    fit(compose("digits", given=given), tmp_path / "run", quiet=True)
+    fit(
+        compose("digits", given={"train": {"steps": 1, "evaluate_every": 1, "seed": 1}}), tmp_path / "plain", quiet=True
+    )
+    start, plain = (load_model(tmp_path / run / "initial.safetensors")[0] for run in ("run", "plain"))
+    lengths = [[p.norm().item() for p in net.parameters()] for net in (start, plain)]
+    if kind == "quiet":
+        assert start.blocks[0].conv2.weight.norm().item() == pytest.approx(
+            plain.blocks[0].conv2.weight.norm().item() / 2
+        )
+        return
+    assert lengths[0] == pytest.approx(lengths[1], rel=1e-5)
+    if kind == "orthogonal":
+        values = torch.linalg.svdvals(start.blocks[0].conv1.weight.flatten(1))
+        assert values.min().item() == pytest.approx(values.max().item(), rel=1e-4)
+        return
+    images = load_images("digits")
+    pixels = load_model(tmp_path / "start" / "model.safetensors")[1].preprocessing(images.x[:1000])
+    answers = torch.nn.functional.conv2d(pixels, start.stem.weight[:8]).transpose(0, 1).flatten(1)
+    correlation = torch.corrcoef(answers)
+    assert (correlation - torch.eye(8)).abs().max() < 0.2
+    assert torch.equal(start.stem.weight[8:], -start.stem.weight[:8])

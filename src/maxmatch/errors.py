@@ -56,3 +56,12 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(names)}"
     return f"unknown {what} '{name}': {hint}"
+
+
+def said(problem: Exception) -> str:
+    """What went wrong in another's code, in one short line.
+
+    >>> said(ValueError("two\\nlines"))
+    'ValueError: two lines'
+    """
+    return f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"

@@ -11,6 +11,8 @@ import torch
 from gpu.waiting import no_waiting
 from safetensors.torch import load_file
 
+from maxmatch.augment import PRESETS
+from maxmatch.augment.fused import FusedRandAugment, can_fuse, fuse
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.fit import begin, fit
 from maxmatch.train.recipe import resolve
@@ -75,6 +77,33 @@ def test_compiled_views_equal_eager_ones_to_the_bit(tmp_path, policy):
         (ours, op), (theirs, their_op) = compiled(step.rows.row, 3), step.batches(step.rows.row, 3)
         assert torch.equal(op, their_op)
         assert all(torch.equal(getattr(ours, name), getattr(theirs, name)) for name in ("x", "weak", "strong"))
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (3, 96, 96), (3, 17, 40)], ids=str)
+def test_the_kernel_s_views_equal_torch_s_to_the_bit(preset, shape):
+    policy = replace(PRESETS[preset], n=4, p=1.0)
+    assert can_fuse(policy, shape, torch.device("cuda"))
+    noise = torch.rand(1000, *shape, device="cuda")
+    images = (256 * noise * torch.rand(1000, shape[0], 1, 1, device="cuda")).to(torch.uint8)
+    draw = policy.sample(torch.rand(1000, policy.uniforms, device="cuda"), shape[1:])
+    expected = policy.apply(images, draw)
+    for _ in range(3):
+        assert torch.equal(fuse(policy).apply(images, draw), expected)
+
+
+def test_a_step_takes_the_kernel_s_views(tmp_path):
+    chosen = resolve(recipe("compiled"), device="cuda", threads=1)
+    training = begin(chosen, tmp_path / "a", quiet=True)
+    assert type(training.step.batches.views.strong) is FusedRandAugment
+    assert training.notes == []
+    plain = begin(replace(chosen, train=replace(chosen.train, kernels="torch")), tmp_path / "b", quiet=True)
+    for t in range(5):
+        (ours, op), (theirs, their_op) = (
+            (one.step.rows.load(t), one.step._make_batch(one.step.rows.row, 3))[1] for one in (training, plain)
+        )
+        assert torch.equal(op, their_op)
+        assert torch.equal(ours.strong, theirs.strong)
 
 
 @pytest.mark.parametrize(("precision", "close"), [("float64", 1e-6), ("bf16", 0.05)])

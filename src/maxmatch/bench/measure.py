@@ -134,8 +134,8 @@ class Trial:
     def parts(self) -> dict[str, float]:
         """t_data, t_ff, t_bp, t_opt, and `batch`, the making of the whole batch of this variant."""
         assert self.training is not None
-        step, views, setting = self.training.step, self.training.views, self.setting
-        row, pool = step.rows.row, step.batches.pool
+        step, setting = self.training.step, self.setting
+        row, pool, views = step.rows.row, step.batches.pool, step.batches.views
         never = torch.zeros((), device=self.device)
         step._go = step._advance  # the step's own graph goes: its memory may be needed here
         images, trained = pool[: setting.unlabelled], pool[: setting.batch + setting.unlabelled]

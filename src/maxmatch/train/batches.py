@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from maxmatch.augment import ResizedCrop, Views, Weak, strong_policy
+from maxmatch.augment import RandAugment, ResizedCrop, Views, Weak, strong_policy
+from maxmatch.augment.fused import can_fuse, fuse
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import Split
+from maxmatch.errors import said
 from maxmatch.methods.base import Batch, Mix, Needs
 from maxmatch.train.draws import Row
 from maxmatch.train.feed import Feed
@@ -36,8 +40,14 @@ class Batches:
         needs: Needs,
         device: torch.device,
         feed: Feed | None = None,
+        *,
+        fused: bool = False,
     ) -> None:
+        """`fused` allows the kernel of augment.fused, where it runs; `notes` says where it should and doesn't."""
+        self.notes: list[str] = []
         self.views, self.needs, self.feed, self.shape = views.to(device), needs, feed, images.shape
+        if fused and can_fuse(views.strong, images.shape, device):
+            self.views = self._try_fused(views.strong, device)
         labelled, unlabelled = torch.from_numpy(split.labelled), torch.from_numpy(split.unlabelled)
         self.y = images.y[labelled].to(device)
         # For health figures alone; no method sees it. A pseudo-label is no feat where the label was shown.
@@ -53,6 +63,17 @@ class Batches:
                     "labelled": images.sizes[labelled].to(device),
                     "unlabelled": images.sizes[unlabelled].to(device),
                 }
+
+    def _try_fused(self, policy: RandAugment, device: torch.device) -> Views:
+        fused, (channels, height, width) = fuse(policy), self.shape
+        try:
+            draw = fused.sample(torch.zeros(1, fused.uniforms, device=device), (height, width))
+            fused.apply(torch.zeros(1, channels, height, width, dtype=torch.uint8, device=device), draw)
+            torch.cuda.synchronize()
+        except Exception as problem:  # it rests on private parts of torch, which may change in any way
+            self.notes.append(f"RandAugment's kernel doesn't run here, torch's do: {said(problem)}")
+            return self.views
+        return replace(self.views, strong=fused)
 
     def _shown(self, name: str, rows: Tensor) -> tuple[Tensor, Tensor | None]:
         """The step's images of a pool, and their sizes where they lie in slots."""

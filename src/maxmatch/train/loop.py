@@ -92,12 +92,13 @@ class Training:
         feed = None
         if images.files is not None and images.streamed:
             feed = Feed(images.files, places, draws, device, recipe.data.decoders)
-        batches = Batches(images, split, self.views, needs, device, feed)
         mode, note = choose_mode(settings.step, recipe.method, device, settings.micro_batch, ranks.count)
+        fused = settings.kernels == "auto" and mode != "eager"
+        batches = Batches(images, split, self.views, needs, device, feed, fused=fused)
         self.step = Step(
             recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode, ranks
         )
-        self.notes = [*([note] if note else []), *self.step.run.notes]
+        self.notes = [*([note] if note else []), *batches.notes, *self.step.run.notes]
         if settings.sync_batchnorm and ranks.count > 1 and device.type == "cuda" and settings.kernels == "auto":
             self.notes.append("train.sync_batchnorm = true: with torch's kernels, the fused ones don't have it")
         self.progress = Progress()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, said
 from maxmatch.nets import features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import scoring, still
@@ -128,8 +128,7 @@ class Runner:
             once()
             torch.cuda.synchronize()
         except Exception as problem:  # they rest on private parts of torch, which may change in any way
-            what = " ".join(str(problem).split())[:200]
-            self.notes.append(f"the fused kernels don't run here, torch's do: {type(problem).__name__}: {what}")
+            self.notes.append(f"the fused kernels don't run here, torch's do: {said(problem)}")
             return None
         return fused
 

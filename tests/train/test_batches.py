@@ -1,0 +1,53 @@
+"""Which kernels make a step's views: RandAugment's own where it runs, torch's elsewhere, and that a run says so."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from maxmatch.augment import RandAugment
+from maxmatch.augment.fused import FusedRandAugment
+from maxmatch.train import batches, loop
+from maxmatch.train.fit import begin
+from maxmatch.train.recipe import resolve
+
+
+@pytest.fixture
+def gpu_in_words(monkeypatch):
+    """Steps run as they would on a GPU with the kernel, but eager; the kernel's work is done by tensors."""
+    monkeypatch.setattr(batches, "can_fuse", lambda policy, shape, device: type(policy) is RandAugment)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(loop, "choose_mode", lambda *given: ("compiled", None))
+    monkeypatch.setattr(FusedRandAugment, "apply", RandAugment.apply)
+
+
+def begun(tiny, tmp_path, **train):
+    return begin(resolve(tiny(train=train), device="cpu", threads=1), tmp_path / "a", quiet=True)
+
+
+def test_the_kernel_makes_the_strong_views_where_it_runs(tiny, tmp_path, gpu_in_words):
+    training = begun(tiny, tmp_path)
+    assert type(training.step.batches.views.strong) is FusedRandAugment
+    assert type(training.views.strong) is RandAugment  # what is measured at the end is measured as anywhere
+    assert training.notes == []
+
+
+def test_a_kernel_that_does_not_run_is_told_and_torch_s_do(tiny, tmp_path, gpu_in_words, monkeypatch):
+    def broken(self, images, draw, path="auto"):
+        raise RuntimeError("no NVRTC\nfor this GPU")
+
+    monkeypatch.setattr(FusedRandAugment, "apply", broken)
+    training = begun(tiny, tmp_path)
+    assert type(training.step.batches.views.strong) is RandAugment
+    assert training.notes == ["RandAugment's kernel doesn't run here, torch's do: RuntimeError: no NVRTC for this GPU"]
+
+
+def test_torch_s_kernels_can_be_asked_for(tiny, tmp_path, gpu_in_words):
+    training = begun(tiny, tmp_path, kernels="torch")
+    assert type(training.step.batches.views.strong) is RandAugment
+
+
+def test_eager_steps_are_torch_s_own(tiny, tmp_path, gpu_in_words, monkeypatch):
+    monkeypatch.setattr(loop, "choose_mode", lambda *given: ("eager", None))
+    training = begun(tiny, tmp_path)
+    assert type(training.step.batches.views.strong) is RandAugment
