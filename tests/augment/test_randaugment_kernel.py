@@ -59,11 +59,19 @@ def test_magnitudes_out_of_the_ordinary_have_the_same_pixels(value: float) -> No
         assert torch.equal(fuse(policy).apply(images, draw), expected), name
 
 
-@pytest.mark.parametrize("size", [(1, 1), (2, 5), (5, 2)])
-def test_images_too_small_to_be_smoothed_stay_as_they_are(size: tuple[int, int]) -> None:
+@pytest.mark.parametrize("size", [(1, 1), (2, 5), (5, 2), (3, 3)])
+def test_small_images_have_the_same_pixels(size: tuple[int, int]) -> None:
     images, op, magnitude = mixed(3, size, seed=3)
     policy, draw = alone(images, op, magnitude)
     assert torch.equal(fuse(policy).apply(images, draw), apply(images, op, magnitude, colour_of(3), "grouped"))
+
+
+def test_a_grey_halfway_between_two_levels_is_rounded_up() -> None:
+    """(0, 52, 184) is 51.5 in PIL's weights; one such image for each operation that looks at grey."""
+    images = torch.tensor([0, 52, 184], dtype=torch.uint8).view(1, 3, 1, 1).expand(2, 3, 8, 8).contiguous()
+    op, magnitude = torch.tensor([CODE["color"], CODE["contrast"]]), torch.zeros(2)
+    policy, draw = alone(images, op, magnitude)
+    assert fuse(policy).apply(images, draw).unique().tolist() == [52]
 
 
 @pytest.mark.parametrize("channels", [1, 3])

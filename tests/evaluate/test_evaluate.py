@@ -8,6 +8,7 @@ from sklearn.metrics import accuracy_score, top_k_accuracy_score
 
 from maxmatch.augment import Views, Weak, randaugment
 from maxmatch.data.plan import Plan
+from maxmatch.evaluate import robust
 from maxmatch.evaluate.errors import error_rate, in_batches, summary, top5_error
 from maxmatch.evaluate.robust import robust_errors, robust_views
 
@@ -75,6 +76,20 @@ def test_more_views_can_only_add_errors():
     errors = [robust_errors(predict, images, labels, strong, k, seed=3).robust_error_paper for k in (1, 2, 4, 8)]
     assert errors == sorted(errors)
     assert errors[0] < errors[-1]
+
+
+def test_robust_errors_are_the_same_in_parts_and_tell_how_far_they_are(monkeypatch):
+    images = torch.randint(0, 256, (10, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    labels, strong = torch.arange(10) % 2, Views(Weak(), randaugment("usb", cutout=0))
+
+    def predict(x):
+        return (x.float().mean((1, 2, 3)) > 127).long()
+
+    whole = robust_errors(predict, images, labels, strong, 2, 3)
+    heard: list[int] = []
+    monkeypatch.setattr(robust, "CHUNK", 4)
+    assert robust_errors(predict, images, labels, strong, 2, 3, heard.append) == whole
+    assert heard == [4, 4, 2]
 
 
 def test_robust_views_are_replayed_by_seed_and_do_not_depend_on_chunks():

@@ -555,11 +555,14 @@ def test_the_whole_time_is_counted_and_what_takes_long_is_said(tiny, tmp_path, m
 
     monkeypatch.setattr(result_module, "robust_errors", slowly)
     monkeypatch.setattr(loop_module, "MANY", 1)
+    monkeypatch.setattr("maxmatch.evaluate.progress.SILENCE", -1.0)
     result = fit(tiny(train={"steps": 2}), tmp_path / "a", started=begun)
     assert result["seconds_total"] >= round(ended[0] - begun, 3)
     images = result["test_images"]
     assert images > 0
-    assert f"measuring the robust error: 3 strong views of {images} test images" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert f"measuring the robust error: 3 strong views of {images} test images" in told
+    assert f"robust error {images}/{images}" in told
 
 
 def test_without_a_terminal_a_run_tells_once_a_minute_how_far_it_is(monkeypatch, capsys):

@@ -8,6 +8,7 @@ from typing import Any
 from maxmatch.data.datasets import Images
 from maxmatch.errors import UserError
 from maxmatch.evaluate.errors import error_rate, top5_error
+from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.finished import open_run
 
@@ -23,9 +24,10 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
     test_x, test_y = images.test_x.to(finished.device), images.test_y.to(finished.device)
     scores = finished.logits(test_x)
     k = k or recipe.evaluate.robust_views
-    robust = robust_errors(
-        lambda x: finished.logits(x).argmax(-1), test_x, test_y, finished.views, k, recipe.train.seed
-    )
+    with Told("robust error", len(test_y)) as told:
+        robust = robust_errors(
+            lambda x: finished.logits(x).argmax(-1), test_x, test_y, finished.views, k, recipe.train.seed, told.advance
+        )
     matrix = confusion_matrix(test_y.cpu(), scores.argmax(-1).cpu(), labels=range(len(classes)))
     return {
         "classes": list(classes),

@@ -21,6 +21,7 @@ from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
 from maxmatch.errors import Interrupted, UserError
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
+from maxmatch.evaluate.progress import Told
 from maxmatch.files import write_safely
 from maxmatch.methods import method_name
 from maxmatch.nets import make_net
@@ -163,13 +164,15 @@ class Training:
 
     def _finish(self, started: float) -> dict[str, Any]:
         save_model(self.folder / "model.safetensors", self.evaluated, self.info)
-        if self.test is not None and len(self.test[1]) >= MANY:
+        count = 0 if self.test is None else len(self.test[1])
+        if count >= MANY:
             views = self.recipe.evaluate.robust_views
-            self.screen.tell(f"measuring the robust error: {views} strong views of {len(self.test[1]):,} test images")
-        result = make_result(
-            self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
-            self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count, started,
-        )  # fmt: skip
+            self.screen.tell(f"measuring the robust error: {views} strong views of {count:,} test images")
+        with Told("robust error", count, quiet=self.screen.quiet or count < MANY) as bar:
+            result = make_result(
+                self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
+                self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count, started, bar.advance,
+            )  # fmt: skip
         write_safely(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result
 

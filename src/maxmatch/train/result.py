@@ -36,10 +36,11 @@ def make_result(
     kernels: str,
     ranks: int,
     started: float,
+    told: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Any]:
     """Every field of result.json. Errors are percent; what was not measured is None, never a missing key.
 
-    `started` is when the run began, less the time that it was stopped.
+    `started` is when the run began, less the time that it was stopped; `told` hears of each part of the test images.
     """
     method, logged = recipe.method, progress.last_log
     device = next(net.parameters()).device
@@ -49,7 +50,7 @@ def make_result(
         x, y = images.test_x.to(device), images.test_y.to(device)
         top5 = top5_error(logits(x), y)
         robust = robust_errors(
-            lambda view: logits(view).argmax(-1), x, y, views, recipe.evaluate.robust_views, recipe.train.seed
+            lambda view: logits(view).argmax(-1), x, y, views, recipe.evaluate.robust_views, recipe.train.seed, told
         )
     consistency = method if isinstance(method, Consistency) else None
     return {
