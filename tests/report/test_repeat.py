@@ -43,6 +43,7 @@ def typed_again(line: str) -> Recipe:
         ("digits", "fixmatch", {"train": {"seed": 3, "steps": 50, "lr": 0.1}, "data": {"labels": 40}}),
         ("digits", "maxmatch", {"method": {"k": "1:.5,2:.3,7:.2", "over": "fraction:0.5"}}),
         ("digits", "maxmatch", {"method": {"k": "1,2,3"}, "train": {"nesterov": False}}),
+        ("digits", "maxmatch", {"method": {"k": "1:.2..3:.8"}}),
         ("digits", "mixmatch", {"augment": {"ops": ["rotate", "invert"], "policy": "imagenet"}, "train": {"fold": 2}}),
         ("cifar10", "uda", {"data": {"labels": 4000}, "net": {"dropout": 0.1}}),
         ("svhn", "remixmatch", {"data": {"protocol": "usb"}}),

@@ -57,6 +57,14 @@ def test_the_first_view_is_the_same_whatever_k_is():
     assert torch.equal(one.row["strong"][0], three.row["strong"][0])
 
 
+def test_a_schedule_of_k_follows_the_training():
+    made = draws("1:0.2..3:0.5..2:0.3")
+    assert [made.k(t) for t in (0, 19, 20, 69, 70, 99)] == [1, 1, 3, 3, 2, 2]
+    rows = Rows(made, torch.device("cpu"))
+    rows.load(5)
+    assert rows.row["strong"].shape[0] == 3  # the most that a step has
+
+
 def mixing(step: int, **options) -> tuple[torch.Tensor, torch.Tensor]:
     rows = Rows(draws(**options), torch.device("cpu"))
     rows.load(step)

@@ -37,7 +37,10 @@ MethodName = Annotated[
 ]
 K = Annotated[
     str | None,
-    typer.Option("--k", help="Strong views per image: 3, or drawn anew each step: 1,2,3 or, weighted, 1:.5,2:.3,3:.2."),
+    typer.Option(
+        "--k",
+        help="Strong views per image: 3; drawn anew each step: 1,2,3 or, weighted, 1:.5,2:.3,3:.2; 1..3: 1, later 3.",
+    ),
 ]
 Over = Annotated[
     str | None,

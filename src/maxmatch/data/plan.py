@@ -61,12 +61,7 @@ class Plan:
 
     def choice(self, stream: str, step: int, choices: Sequence[tuple[int, float]]) -> int:
         """One of the (value, probability) pairs, by inverse distribution."""
-        u = float(self.uniforms(stream, step, ())) if len(choices) > 1 else 0.0
-        for value, probability in choices:
-            u -= probability
-            if u < 0:
-                return value
-        return choices[-1][0]
+        return pick(float(self.uniforms(stream, step, ())) if len(choices) > 1 else 0.0, choices)
 
     def _draw_order(self, stream: str, turn: int, n: int) -> Indices:
         return self._generator(f"{stream}/order", turn).permutation(n)
@@ -74,3 +69,16 @@ class Plan:
     def _generator(self, stream: str, counter: int) -> np.random.Generator:
         key = np.frombuffer(hashlib.sha256(f"{self.seed}/{stream}".encode()).digest()[:16], np.uint64)
         return np.random.Generator(np.random.Philox(counter=[0, 0, counter, 0], key=key))
+
+
+def pick(u: float, choices: Sequence[tuple[int, float]]) -> int:
+    """The value whose part of [0, 1), as long as its probability, u lies in.
+
+    >>> [pick(u, [(3, 0.25), (1, 0.75)]) for u in (0.0, 0.2, 0.25, 0.99)]
+    [3, 3, 1, 1]
+    """
+    for value, probability in choices:
+        u -= probability
+        if u < 0:
+            return value
+    return choices[-1][0]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from maxmatch.methods.base import Views
 from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.methods.views import Views
 
 
 @dataclass(frozen=True)

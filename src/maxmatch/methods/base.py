@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
+from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from maxmatch.errors import UsageError
 from maxmatch.methods.alignment import Alignment
 from maxmatch.methods.functional import cross_entropy, probabilities
 from maxmatch.methods.reduce import Mean, Reduction
+from maxmatch.methods.views import Choices, Views, all_choices, parse_views
 
 Distance = Callable[[Tensor, Tensor], Tensor]  # logits (B, C), target (B,) or (B, C) -> (B,)
 
@@ -119,40 +120,6 @@ class Run(Protocol):
         """Normal noise for float images (..., B, C, H, W): this rank's part of that of the whole batch."""
 
 
-def parse_views(value: Any, name: str = "k") -> int | tuple[tuple[int, float], ...]:
-    """The number of views K: an int, `1,2,3` (uniform) or `1:.5,2:.3,3:.2` (weights), sorted and summing to one.
-
-    >>> parse_views("3")
-    3
-    >>> parse_views("2,1")
-    ((1, 0.5), (2, 0.5))
-    """
-    typed, wrong = value, "type --k 3, --k 1,2,3 or --k 1:.5,2:.3,3:.2"
-    if isinstance(value, str) and not value.strip().isdigit():
-        parts = [part.split(":") for part in value.split(",")]
-        value = [(part[0], part[1] if len(part) > 1 else 1) for part in parts]
-    elif isinstance(value, int | str) and not isinstance(value, bool):
-        value = [(value, 1)]
-    try:
-        pairs = sorted((int(k), float(weight)) for k, weight in value)
-        total = sum(weight for _, weight in pairs)
-        most = max(k for k, _ in pairs)
-    except (TypeError, ValueError):
-        raise UsageError(f"{name} = {typed}: whole numbers are wanted; {wrong}") from None
-    if pairs[0][0] < 1:
-        raise UsageError(f"{name} = {typed}: at least one strong view is needed; type --k 3")
-    if min(weight for _, weight in pairs) < 0 or not total > 0 or len({k for k, _ in pairs}) < len(pairs):
-        raise UsageError(f"{name} = {typed}: each K once, with a weight of 0 or more; {wrong}")
-    if len(pairs) == 1:
-        return most
-    if abs(total - 1) < 1e-9:  # already probabilities: they survive another reading unchanged
-        total = 1.0
-    return tuple((k, weight / total) for k, weight in pairs)
-
-
-Views = Annotated[int | tuple[tuple[int, float], ...], parse_views]
-
-
 class Needs(NamedTuple):
     """The views a method asks for; the data never asks which method runs."""
 
@@ -168,9 +135,14 @@ class Needs(NamedTuple):
         """Whether a step looks at unlabelled images."""
         return self.weak > 0 or any(k for k, _ in self.choices())
 
-    def choices(self) -> tuple[tuple[int, float], ...]:
-        """Every K that a step may draw, with its probability."""
-        return ((self.strong, 1.0),) if isinstance(self.strong, int) else self.strong
+    @property
+    def in_order(self) -> bool:
+        """Whether K has a schedule: `choices` are not drawn then, they follow each other."""
+        return isinstance(self.strong, str)
+
+    def choices(self) -> Choices:
+        """Every K that a step may have, with its probability, or its share of the training."""
+        return all_choices(self.strong)
 
 
 @dataclass(frozen=True)

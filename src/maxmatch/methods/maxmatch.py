@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from maxmatch.methods.base import Views
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.reduce import Reduction, Worst
+from maxmatch.methods.views import Views
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Views
+from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run
 from maxmatch.methods.functional import probabilities, sharpen, squared_error
 from maxmatch.methods.perturb import mixed_up
+from maxmatch.methods.views import Views
 
 
 @dataclass(frozen=True)

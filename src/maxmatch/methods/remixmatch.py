@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch, Consistency, Distance, Losses, Needs, Run, Target, Views, part
+from maxmatch.methods.base import Batch, Consistency, Distance, Losses, Needs, Run, Target, part
 from maxmatch.methods.functional import cross_entropy, probabilities, sharpen
 from maxmatch.methods.perturb import mixed_up
+from maxmatch.methods.views import Views
 
 
 @dataclass(frozen=True)

@@ -250,4 +250,4 @@ def _moves(symbols: dict[str, Any], measured: Measured) -> list[Move]:
 
 
 def _most_views(method: Consistency) -> int:
-    return method.k if isinstance(method.k, int) else max(k for k, _ in method.k)
+    return max(k for k, _ in method.needs.choices())

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.augment import Views
-from maxmatch.data.plan import BLOCK, Indices, Plan
+from maxmatch.data.plan import BLOCK, Indices, Plan, pick
 from maxmatch.methods.base import Needs
 from maxmatch.train.distributed import Ranks
 
@@ -44,6 +44,7 @@ class Draws:
         self._mine = {name: ranks.part(many) for name, (many, _) in self.whole.items()}
         (mine_labelled, _), (mine_unlabelled, _) = self.pools.values()
         self.plan, self.choices, self.scalars = plan, needs.choices(), dict(scalars)
+        self.in_order = needs.in_order
         most = max(k for k, _ in self.choices)
         counts: dict[str, tuple[int, ...]] = {
             "labelled/weak": (1, mine_labelled, views.weak_uniforms),
@@ -59,7 +60,9 @@ class Draws:
         self.ints = _layout({"step": (), **{name: (batch,) for name, (batch, _) in self.pools.items()}})
 
     def k(self, step: int) -> int:
-        """How many strong views the step has."""
+        """How many strong views the step has: drawn, or by schedule."""
+        if self.in_order:
+            return pick(self.scalars["progress"](step) + 1e-9, self.choices)  # .7 - .2 is a hair below .5
         return self.plan.choice("k", step, self.choices)
 
     def block(self, number: int) -> tuple[Tensor, Tensor]:
