@@ -12,9 +12,10 @@ from test_ops import SIZES, colour_of, magnitudes, mixed
 from torch import Tensor
 
 from maxmatch.augment import PRESETS, Draw, RandAugment, Views, Weak, fused, randaugment, strong_policy
-from maxmatch.augment.fused import FusedRandAugment, can_fuse, fuse, source
+from maxmatch.augment.fused import OPTIONS, FusedRandAugment, can_fuse, fuse, source
 from maxmatch.augment.ops import CODE, apply
 from maxmatch.augment.ops import RANDAUGMENT as OPS
+from maxmatch.nvrtc import without_toolkit
 from maxmatch.train.step import EXACT
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the kernel is built by g++ here")
@@ -24,7 +25,7 @@ CUDA = torch.device("cuda")
 @pytest.fixture(autouse=True)
 def emulated(monkeypatch) -> None:
     """The kernel runs on the CPU."""
-    monkeypatch.setattr(fused, "_kernel", lambda *given: Emulated(source(*given)))
+    monkeypatch.setattr(fused, "_kernel", lambda device, *given: Emulated(source(*given)))
     fused._randaugment.register_kernel("cpu")(fused._randaugment._init_fn)
 
 
@@ -97,9 +98,19 @@ def test_no_operations_and_a_view_that_is_not_contiguous() -> None:
     assert changed.is_contiguous()
 
 
+def test_no_images_are_no_launch_and_other_numbers_are_refused(monkeypatch) -> None:
+    monkeypatch.setattr(fused, "_kernel", None)
+    policy, images = randaugment("fixmatch"), pictures(3, 8, 8)
+    draw = policy.sample(torch.rand(9, policy.uniforms), (8, 8))
+    assert fuse(policy).apply(images[:0], Draw(*(part[:0] for part in draw))).shape == (0, 3, 8, 8)
+    for wrong in (draw._replace(op=draw.op.int()), draw._replace(box=draw.box.int())):
+        with pytest.raises(AssertionError):
+            fuse(policy).apply(images, wrong)
+
+
 def test_threads_of_a_block_wait_for_each_other(monkeypatch) -> None:
     """Five real threads share each image; where one ran ahead, some pixel of some view would be another's."""
-    monkeypatch.setattr(fused, "_kernel", lambda *given: Emulated(source(*given), threads=5))
+    monkeypatch.setattr(fused, "_kernel", lambda device, *given: Emulated(source(*given), threads=5))
     policy = randaugment("usb", n=4)
     images = pictures(3, 17, 40).repeat(30, 1, 1, 1)
     draw = policy.sample(torch.rand(len(images), policy.uniforms), (17, 40))
@@ -142,5 +153,7 @@ def test_where_it_can_be_used(monkeypatch) -> None:
 def test_it_compiles_for_a_gpu(capability: str) -> None:
     utils = pytest.importorskip("torch.cuda._utils")
     text = source((3, 32, 32), 2, (127, 127, 127), (0, 0, 0))
-    binary, name = utils._nvrtc_compile(text, "randaugment", capability, nvcc_options=["--fmad=false"])
-    assert (binary[:4], name) == (b"\x7fELF", "randaugment")
+    with without_toolkit():
+        binary, name = utils._nvrtc_compile(text, "randaugment", capability, nvcc_options=list(OPTIONS))
+    assert len(binary) > 1000
+    assert name == "randaugment"

@@ -517,6 +517,26 @@ def test_warnings_name_what_is_probably_not_meant(tiny, tmp_path, capsys):
     assert "MaxMatch with --k 1 is FixMatch" in " ".join(capsys.readouterr().err.split())
 
 
+def test_another_k_compiles_when_it_is_first_met_and_that_is_said(tiny, tmp_path, monkeypatch):
+    told, steps = [], []
+    recipe = tiny(train={"steps": 8}, method={"k": "1..3"})
+    training = begin(resolve(recipe, device="cpu", threads=1), tmp_path / "a", quiet=True)
+    monkeypatch.setattr(training.step, "mode", "compiled")
+    monkeypatch.setattr(training.step, "_go", lambda k, go=training.step._go: (steps.append(k), go(k)))
+    monkeypatch.setattr(training.screen, "tell", told.append)
+    result = training.run(time.time())
+    assert steps == [1, 1, 1, 1, 3, 3, 3, 3]
+    assert told == [f"compiling the step with K = {k}: a minute or so" for k in (1, 3)]
+    assert result["k"] == "1..3"
+
+
+def test_a_schedule_of_k_has_no_more_steps_than_it_was_begun_with(tiny, tmp_path):
+    fit(tiny(train={"steps": 4}, method={"k": "1..3"}), tmp_path / "a", quiet=True)
+    with pytest.raises(UsageError, match=r"its K = 1\.\.3 follows the steps .* begin another run"):
+        resumed_recipe(tmp_path / "a", {"train": {"steps": 8}})
+    assert resumed_recipe(tmp_path / "a", {"train": {"steps": 4, "log_every": 2}}).train.log_every == 2
+
+
 @pytest.mark.parametrize("precision", ["float64", "bf16"])
 def test_other_precisions_run_and_are_saved_as_they_are(tiny, tmp_path, precision):
     result = fit(tiny(train={"precision": precision, "steps": 6}), tmp_path / "a", quiet=True)

@@ -1,6 +1,6 @@
-"""RandAugment on a GPU in one CUDA kernel, randaugment.cu: nothing else to compile, and each image is read once.
+"""RandAugment and its cutout on a GPU in one CUDA kernel, randaugment.cu: each image is read once, and little compiled.
 
-torch compiles the source itself (NVRTC), in a fraction of a second, where the same operations as tensors take half a
+The source compiles in a fraction of a second; as tensors the same operations are most of a graph that takes half a
 minute. `policy.RandAugment` is the truth: tests/augment and tests/gpu hold this file to it, pixel for pixel.
 """
 
@@ -17,9 +17,11 @@ from torch import Tensor
 
 from maxmatch.augment.ops import CODE, RANDAUGMENT, Path, matrices
 from maxmatch.augment.policy import Draw, RandAugment, fill_for
+from maxmatch.nvrtc import can_compile, compile_kernel
 
 THREADS = 256
 SHARED_MEMORY = 48 << 10  # bytes that any GPU gives a block without being asked
+OPTIONS = ("--fmad=false",)  # a product and a sum are rounded one after the other
 SOURCE = File(__file__).with_name("randaugment.cu")
 
 
@@ -46,7 +48,7 @@ def can_fuse(policy: object, shape: tuple[int, int, int], device: torch.device) 
     channels, height, width = shape
     room = channels * (height * width + 5 * 256) + 16 <= SHARED_MEMORY
     known = type(policy) is RandAugment and channels in (1, 3) and room
-    return known and device.type == "cuda" and hasattr(torch.cuda, "_compile_kernel")
+    return known and device.type == "cuda" and can_compile()
 
 
 @torch.library.custom_op("maxmatch::randaugment", mutates_args=(), device_types="cuda")
@@ -60,29 +62,26 @@ def _randaugment(
     cover: Sequence[int],
 ) -> Tensor:
     """Images (B, C, H, W) changed by op (B, N) at magnitude (B, N), warps by matrix (B, N, 6), then box (B, 4)."""
-    arguments = [part.contiguous() for part in (images, op, magnitude, matrix, box)]
-    results = torch.empty_like(arguments[0])
-    kernel = _kernel(tuple(images.shape[1:]), op.shape[1], tuple(fill), tuple(cover))
-    kernel(grid=(len(images), 1, 1), block=(THREADS, 1, 1), args=[*arguments, results])
+    given = [part.contiguous() for part in (images, op, magnitude, matrix, box)]
+    assert [part.dtype for part in given] == [torch.uint8, torch.int64, torch.float32, torch.float64, torch.int64]
+    results = torch.empty_like(given[0])
+    if len(images):
+        kernel = _kernel(images.device, tuple(images.shape[1:]), op.shape[1], tuple(fill), tuple(cover))
+        kernel(grid=(len(images), 1, 1), block=(THREADS, 1, 1), args=[*given, results])
     return results
 
 
 @_randaugment.register_fake
-def _randaugment_like(
-    images: Tensor,
-    op: Tensor,
-    magnitude: Tensor,
-    matrix: Tensor,
-    box: Tensor,
-    fill: Sequence[int],
-    cover: Sequence[int],
-) -> Tensor:
+def _randaugment_like(images: Tensor, *_: Any) -> Tensor:
     return torch.empty_like(images, memory_format=torch.contiguous_format)
 
 
 @cache
-def _kernel(shape: tuple[int, ...], slots: int, fill: tuple[int, ...], cover: tuple[int, ...]) -> Any:
-    return torch.cuda._compile_kernel(source(shape, slots, fill, cover), "randaugment", nvcc_options=["--fmad=false"])
+def _kernel(
+    device: torch.device, shape: tuple[int, ...], slots: int, fill: tuple[int, ...], cover: tuple[int, ...]
+) -> Any:
+    """Loaded on the current device, which is that of the images."""
+    return compile_kernel(source(shape, slots, fill, cover), "randaugment", options=OPTIONS)
 
 
 def source(shape: tuple[int, ...], slots: int, fill: Sequence[int], cover: Sequence[int]) -> str:

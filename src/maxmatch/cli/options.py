@@ -39,7 +39,8 @@ K = Annotated[
     str | None,
     typer.Option(
         "--k",
-        help="Strong views per image: 3; drawn anew each step: 1,2,3 or, weighted, 1:.5,2:.3,3:.2; 1..3: 1, later 3.",
+        help="Strong views per image: 3; drawn anew each step: 1,2,3 or, weighted, 1:.5,2:.3,3:.2; by schedule: 1..3 "
+        "(half of the steps each) or 1:.2..3:.8.",
     ),
 ]
 Over = Annotated[

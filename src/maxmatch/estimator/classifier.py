@@ -44,7 +44,8 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method : a name that `maxmatch methods` lists, or package.module:Class.
-    k, over : how many strong views, and what is taken over them ('worst', 'mean', ...); None: the method's own.
+    k, over : how many strong views (3, '1,2,3', '1..3'), and what is taken over them ('worst', 'mean', ...);
+        None: the method's own.
     steps, batch, ratio, lr : steps, labelled pictures a step, unlabelled ones for each, learning rate.
     net, policy, flip : the net's name, the strong views' policy, whether the weak views are flipped.
         None in any of these: the digits recipe's value for pictures of at most 16 px, else the paper's on a GPU and

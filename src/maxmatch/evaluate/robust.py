@@ -15,7 +15,7 @@ from torch import Tensor
 from maxmatch.augment.views import Views
 from maxmatch.data.plan import Plan
 
-CHUNK = 2048  # images at a time
+CHUNK = 512  # images at a time
 Predict = Callable[[Tensor], Tensor]  # uint8 images (N, C, H, W) -> labels (N,)
 
 

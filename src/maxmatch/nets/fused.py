@@ -24,6 +24,7 @@ from maxmatch.nets.batchnorm import BatchNorm
 from maxmatch.nets.kernels import CHANNELS, convolve, convolve_back, side_of, weight_gradient
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.nets.wide_resnet import SLOPE, Block, WideResNet
+from maxmatch.nvrtc import can_compile
 
 STEM = 16  # input channels of the stem, filled up with zeros
 
@@ -34,7 +35,7 @@ def can_fuse(net: nn.Module, shape: tuple[int, int, int], device: torch.device) 
     fits = isinstance(net, WideResNet) and not any(b.dropout for b in net.blocks if isinstance(b, Block))
     if not fits or height != width or height % 8 or height > 64 or channels > 4 or device.type != "cuda":
         return False
-    return torch.cuda.get_device_capability(device) == (9, 0) and hasattr(torch.cuda, "_compile_kernel")
+    return torch.cuda.get_device_capability(device) == (9, 0) and can_compile()
 
 
 Moved = tuple[BatchNorm, Tensor, int]  # with the moments of what it normalised, and how many pixels that was

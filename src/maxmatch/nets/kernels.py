@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.nets.wide_resnet import SLOPE
+from maxmatch.nvrtc import compile_kernel
 
 CHANNELS = (16, 32, 64)
 SHARED_MEMORY = (
@@ -197,7 +198,7 @@ def _multiprocessors(device: torch.device) -> int:
 
 @cache
 def _kernel(name: str, compiled_with: Values, shared: int) -> Any:
-    kernel = torch.cuda._compile_kernel(_source(name, compiled_with), name, compute_capability=HOPPER)
+    kernel = compile_kernel(_source(name, compiled_with), name, HOPPER)
     kernel.set_shared_memory_config(shared)
     return kernel
 

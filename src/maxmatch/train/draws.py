@@ -62,7 +62,7 @@ class Draws:
     def k(self, step: int) -> int:
         """How many strong views the step has: drawn, or by schedule."""
         if self.in_order:
-            return pick(self.scalars["progress"](step) + 1e-9, self.choices)  # .7 - .2 is a hair below .5
+            return pick(self.scalars["progress"](step) + 1e-9, self.choices)  # .2 + .5 must reach .7 in binary too
         return self.plan.choice("k", step, self.choices)
 
     def block(self, number: int) -> tuple[Tensor, Tensor]:

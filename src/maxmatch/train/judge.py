@@ -13,7 +13,9 @@ from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.finished import open_run
 
 
-def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images | None = None) -> dict[str, Any]:
+def judge(
+    folder: Path, k: int | None = None, device: str = "cpu", data: Images | None = None, quiet: bool = False
+) -> dict[str, Any]:
     """Error, top-5 error, both robust errors over `k` views (the recipe's by default) and the confusion matrix."""
     from sklearn.metrics import confusion_matrix
 
@@ -24,7 +26,7 @@ def judge(folder: Path, k: int | None = None, device: str = "cpu", data: Images 
     test_x, test_y = images.test_x.to(finished.device), images.test_y.to(finished.device)
     scores = finished.logits(test_x)
     k = k or recipe.evaluate.robust_views
-    with Told("robust error", len(test_y)) as told:
+    with Told("robust error", len(test_y), quiet) as told:
         robust = robust_errors(
             lambda x: finished.logits(x).argmax(-1), test_x, test_y, finished.views, k, recipe.train.seed, told.advance
         )

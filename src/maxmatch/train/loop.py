@@ -179,9 +179,11 @@ class Training:
     def _steps(self, metrics: Metrics | Unwritten, caught: list[int], started: float) -> None:
         settings, progress = self.recipe.train, self.progress
         begun = time.perf_counter() - progress.seconds
-        first = progress.step
-        for t in range(first, settings.steps):
-            self._first_step(t) if t == first and self.step.mode != "eager" else self.step(t)
+        compiled: set[int] = set()  # for which K
+        for t in range(progress.step, settings.steps):
+            k = self.step.draws.k(t)
+            self._compiling_step(t, k) if self.step.mode != "eager" and k not in compiled else self.step(t)
+            compiled.add(k)
             at = progress.step = t + 1
             last = at == settings.steps
             stopped_by = self.ranks.largest(caught[0] if caught else 0)  # all stop after the same step
@@ -204,12 +206,10 @@ class Training:
                     stopped_by,
                 )
 
-    def _first_step(self, t: int) -> None:
-        """The step that compiles, which is said, and not counted into steps_per_second.
-
-        Another K of a distribution compiles later, and is counted.
-        """
-        self.screen.tell("compiling the step: a minute or so")
+    def _compiling_step(self, t: int, k: int) -> None:
+        """The first step with so many views: it compiles, which is said, and not counted into steps_per_second."""
+        several = len(self.step.draws.choices) > 1
+        self.screen.tell(f"compiling the step{f' with K = {k}' if several else ''}: a minute or so")
         begun = time.perf_counter()
         self.step(t)
         self.step.health.failure()  # waits for the device

@@ -63,8 +63,8 @@ def fast_10min(method: str | None = None) -> Values:
     """As `fast-1min`, 36,000 steps.
 
     CIFAR-10 with 250 labels, folds 3 to 5: 6.10 % error (benchmarks/records/cifar10-250-finals). On one H200 387 s from
-    start to end where nothing was compiled before, 73 of them compiling (cifar10-250-alone there). Method and lr were
-    chosen on folds 1 and 2, from runs of 5,000 and of 12,000 steps. It assumes what `fast-1min` does.
+    start to end where nothing was compiled before, 73 of them compiling (cifar10-250-alone there). The method was
+    chosen on fold 1, lr on folds 1 and 2, from runs of 5,000 and of 12,000 steps. It assumes what `fast-1min` does.
     """
     values = fast_1min(method)
     values["train"] |= {"steps": 36_000, "checkpoint_every": 4_000, "evaluate_every": 2_000}

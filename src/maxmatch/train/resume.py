@@ -67,6 +67,11 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
         raise UsageError(
             f"train.steps = {train['steps']}: {folder} was begun with {saved.train.steps}; only more can be asked for"
         )
+    if train.get("steps", train.get("epochs")) is not None and saved.method.needs.in_order:
+        raise UsageError(
+            f"{folder}: its K = {saved.method.needs.strong} follows the steps it was begun with, which can't be more: "
+            "begin another run with another --out"
+        )
     if train.get("epochs") is not None and saved.train.epochs is not None:
         if train["epochs"] < saved.train.epochs:
             told = f"train.epochs = {train['epochs']}: {folder} was begun with {saved.train.epochs}"
