@@ -16,7 +16,7 @@ def test_torch_is_not_asked_for_a_toolkit_that_is_not_there(monkeypatch, home):
     monkeypatch.setattr(cpp_extension, "CUDA_HOME", home)
     both, seen = threading.Barrier(2, timeout=20), []
 
-    def compile_one(source, name, capability, nvcc_options):
+    def compile_one(source, name, compute_capability, nvcc_options):
         both.wait()  # while one is compiled another begins,
         seen.append((cpp_extension.include_paths("cuda"), nvcc_options))
         if name == "second":

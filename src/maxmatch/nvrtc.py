@@ -20,7 +20,7 @@ def can_compile() -> bool:
 def compile_kernel(source: str, name: str, capability: str | None = None, options: Sequence[str] = ()) -> Any:
     """The function `name` of a source, for GPUs of this capability or the current one; threads may call it at once."""
     with without_toolkit():
-        return torch.cuda._compile_kernel(source, name, capability, nvcc_options=list(options))
+        return torch.cuda._compile_kernel(source, name, compute_capability=capability, nvcc_options=list(options))
 
 
 @contextmanager
