@@ -118,6 +118,29 @@ def test_signals_of_a_group_are_the_parents(files):
 
 
 @linux
+def test_signals_that_come_before_a_process_has_begun_are_the_parent_s_too(files, monkeypatch):
+    fork, forked = os.fork, []
+
+    def signalled():
+        child = fork()
+        if child:
+            forked.append(child)
+            for sent in (signal.SIGTERM, signal.SIGINT):
+                os.kill(child, sent)
+        return child
+
+    monkeypatch.setattr(os, "fork", signalled)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    pool = Decoders(files, trays("processes"), "processes")
+    assert list(pool.begin()._processes) == forked
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
+    for _ in range(5):
+        pool.receive(pool.send_for(0, "a", [0, 1]))
+    assert all(alive(number) for number in forked)
+    pool.close()
+
+
+@linux
 def test_where_not_all_can_be_forked_the_others_end(files, monkeypatch):
     fork, forked = os.fork, []
 

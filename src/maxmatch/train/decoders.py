@@ -28,6 +28,7 @@ from maxmatch.errors import UsageError, UserError
 
 Kind = Literal["threads", "processes"]
 PORTION = 16  # pictures that one of them decodes at a time, at most
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that often go to a whole group of processes
 LOOKS = 0.2  # seconds between two looks of a process whether it is still wanted
 
 
@@ -133,7 +134,7 @@ class Decoders:
         known = self.files, self._trays, os.getpid(), self._over
         pool = ProcessPoolExecutor(self.files.workers, fork, _begin, known)
         try:
-            with self._watched():
+            with self._watched(), _held_signals():
                 pool.submit(os.getpid).result()  # all are forked by now, before the pages are locked
         except BaseException:  # not all could be: those that were would wait for work
             self._over[0] = 1
@@ -178,10 +179,20 @@ def _begin(files: Files, trays: Trays, parent: int, over: mmap.mmap) -> None:
     """
     global _shared
     _shared = files, trays
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent, over), daemon=True).start()
+
+
+@contextmanager
+def _held_signals() -> Iterator[None]:
+    """Within: who is forked inherits that signals wait, and by the time they would be heard it ignores them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _end_with(parent: int, over: mmap.mmap) -> None:
