@@ -153,6 +153,7 @@ def test_resume_of_a_finished_run_says_so(trained, capsys):
     code, out, err = call(capsys, "train", "--resume", "--out", trained)
     assert code == 0
     assert "is finished: 6 steps" in err
+    assert "for more, add --steps 12" in err
     assert json.loads(out)["steps"] == 6
     assert call(capsys, "train", "digits@20", "--resume", "--out", trained, "--method", "maxmatch", "--k", 3)[0] == 0
 

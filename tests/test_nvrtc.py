@@ -28,6 +28,7 @@ def test_torch_is_not_asked_for_a_toolkit_that_is_not_there(monkeypatch, home):
     first.start()
     nvrtc.compile_kernel("", "second", options=("--fmad=false",))
     assert len(seen) == 3
+    assert all(("/opt/cuda/include" in paths) == (home is not None) for paths, _ in seen)
     assert seen[-1][1] == ["--fmad=false"]
     assert home == cpp_extension.CUDA_HOME
 

@@ -6,7 +6,7 @@ import ctypes
 import subprocess
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 
 import torch
 
@@ -57,8 +57,8 @@ class Emulated:
 
 @cache
 def _library(source: str) -> ctypes.CDLL:
-    folder = Path(mkdtemp())
-    (folder / "kernel.cpp").write_text(AROUND % source)
     options = ["-std=c++20", "-O1", "-ffp-contract=off", "-Werror", "-shared", "-fPIC", "-pthread"]
-    subprocess.run(["g++", *options, "kernel.cpp", "-o", "kernel.so"], cwd=folder, check=True)
-    return ctypes.CDLL(str(folder / "kernel.so"))
+    with TemporaryDirectory() as folder:  # what is loaded stays when its file is gone
+        Path(folder, "kernel.cpp").write_text(AROUND % source)
+        subprocess.run(["g++", *options, "kernel.cpp", "-o", "kernel.so"], cwd=folder, check=True)
+        return ctypes.CDLL(f"{folder}/kernel.so")

@@ -42,10 +42,10 @@ def test_a_kernel_that_does_not_run_is_told_and_torch_s_do(tiny, tmp_path, gpu_i
     assert training.notes == ["RandAugment's kernel doesn't run here, torch's do: RuntimeError: no NVRTC for this GPU"]
 
 
-@pytest.mark.parametrize("method", ["mean-teacher", "vat"])
-def test_it_is_not_tried_where_no_view_is_strong(tiny, tmp_path, gpu_in_words, method):
+@pytest.mark.parametrize(("method", "strong"), [("mean-teacher", False), ("vat", False), ("supervised", True)])
+def test_it_is_tried_only_where_a_view_is_strong(tiny, tmp_path, gpu_in_words, method, strong):
     training = begin(resolve(tiny(method), device="cpu", threads=1), tmp_path / "a", quiet=True)
-    assert type(training.step.batches.views.strong) is RandAugment
+    assert (type(training.step.batches.views.strong) is FusedRandAugment) == strong
 
 
 def test_torch_s_kernels_can_be_asked_for(tiny, tmp_path, gpu_in_words):

@@ -114,10 +114,8 @@ def train(
         recipe = resumed_recipe(out, typed, config)
         finished = finished_result(out, recipe)
         if finished is not None and speaks():
-            print(
-                f"{out} is finished: {finished['steps']} steps; for more, add {_more(recipe.train)}",
-                file=sys.stderr,
-            )
+            more = "" if recipe.method.needs.in_order else f"; for more, add {_more(recipe.train)}"
+            print(f"{out} is finished: {finished['steps']} steps{more}", file=sys.stderr)
         print_result(
             out,
             finished or fit(recipe, out, resume=True, log=log or (), started=started),

@@ -133,7 +133,12 @@ class Needs(NamedTuple):
     @property
     def unlabelled(self) -> bool:
         """Whether a step looks at unlabelled images."""
-        return self.weak > 0 or any(k for k, _ in self.choices())
+        return self.weak > 0 or self.most > 0
+
+    @property
+    def most(self) -> int:
+        """The most variants of an image that a step has."""
+        return max(k for k, _ in self.choices())
 
     @property
     def in_order(self) -> bool:
@@ -298,7 +303,7 @@ class Consistency(Method):
     def resolved_strategy(self) -> Literal["joint", "select"]:
         if self.strategy != "auto":
             return self.strategy
-        most = max(k for k, _ in self.needs.choices())
+        most = self.needs.most
         return "select" if self.over.picks and most > 1 else "joint"
 
     def losses(self, run: Run, batch: Batch) -> Losses:

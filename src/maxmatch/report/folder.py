@@ -74,8 +74,8 @@ class RunFolder:
 
     @property
     def k(self) -> int:
-        """How many variants of an image the run trains on, the largest of a distribution; 0 for a method without."""
-        return max(k for k, _ in self.recipe.method.needs.choices())
+        """How many variants of an image the run trains on, the most where it changes; 0 for a method without."""
+        return self.recipe.method.needs.most
 
     @property
     def views(self) -> int:

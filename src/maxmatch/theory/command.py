@@ -103,7 +103,7 @@ def find_bounds(
     if not len(finished.split.labelled) or not len(finished.split.unlabelled):
         raise UserError(f"{folder}: the bounds are about labelled and unlabelled images, and it has none of one kind")
     classes, method = len(finished.classifier.classes), finished.recipe.method
-    views = k or (_most_views(method) if isinstance(method, Consistency) else finished.recipe.evaluate.robust_views)
+    views = k or (method.needs.most if isinstance(method, Consistency) else finished.recipe.evaluate.robust_views)
     epsilon = 1 / (10 * classes) if epsilon is None else epsilon
     check_epsilon(classes, epsilon)
     with Told("norms of layers", count_layers(folder)) as told:
@@ -247,7 +247,3 @@ def _moves(symbols: dict[str, Any], measured: Measured) -> list[Move]:
         risk = measured.consistency_risk[views - 1] if known else symbols["consistency_risk"]
         made.append(move(f"K = {views}", views if known else None, views=views, consistency_risk=risk))
     return made
-
-
-def _most_views(method: Consistency) -> int:
-    return max(k for k, _ in method.needs.choices())

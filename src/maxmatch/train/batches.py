@@ -46,7 +46,7 @@ class Batches:
         """`fused` allows the kernel of augment.fused, where it runs; `notes` says where it should and doesn't."""
         self.notes: list[str] = []
         self.views, self.needs, self.feed, self.shape = views.to(device), needs, feed, images.shape
-        asked = needs.x_strong or (needs.variants == "strong" and any(k for k, _ in needs.choices()))
+        asked = needs.x_strong or (needs.variants == "strong" and needs.most > 0)
         if fused and asked and can_fuse(views.strong, images.shape, device):
             self.views = self._try_fused(views.strong, device)
         labelled, unlabelled = torch.from_numpy(split.labelled), torch.from_numpy(split.unlabelled)

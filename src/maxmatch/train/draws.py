@@ -45,7 +45,7 @@ class Draws:
         (mine_labelled, _), (mine_unlabelled, _) = self.pools.values()
         self.plan, self.choices, self.scalars = plan, needs.choices(), dict(scalars)
         self.in_order = needs.in_order
-        most = max(k for k, _ in self.choices)
+        most = needs.most
         counts: dict[str, tuple[int, ...]] = {
             "labelled/weak": (1, mine_labelled, views.weak_uniforms),
             "labelled/strong": (int(needs.x_strong), mine_labelled, views.strong_uniforms),

@@ -102,7 +102,7 @@ class Step:
             micro_batch=settings.micro_batch, ranks=ranks, synchronised=synchronised,
         )  # fmt: skip
         self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled, self.head_lr)
-        views = max(k for k, _ in method.needs.choices())
+        views = method.needs.most
         self.health = Health(method.terms, views, device, ranks, classes)
         set_mode(net, "train")
         self._losses = averaged_gradients(lambda batch: self.method.losses(self.run, batch), net, self.state, ranks)
