@@ -35,6 +35,16 @@ def test_entropy():
     assert entropy(p).item() == pytest.approx(-0.25 * math.log(0.25) - 0.75 * math.log(0.75))
 
 
+@pytest.mark.parametrize("gap", [1.0, 30.0, 500.0])
+def test_entropy_has_a_gradient_where_a_probability_is_0(gap):
+    ours = torch.tensor([[0.0, gap]], requires_grad=True)
+    entropy(sharpen(probabilities(ours), 0.4)).sum().backward()
+    theirs = torch.tensor([[0.0, gap]], dtype=torch.float64, requires_grad=True)
+    logs = torch.log_softmax(theirs / 0.4, -1)
+    (-(logs.exp() * logs).sum()).backward()
+    torch.testing.assert_close(ours.grad.double(), theirs.grad, rtol=1e-4, atol=1e-9)
+
+
 @pytest.mark.parametrize("temperature", [0.3, 0.5, 1.0, 2.0])
 def test_sharpening_is_softmax_of_the_logits_over_the_temperature(temperature):
     zero, one = 0.3 ** (1 / temperature), 0.7 ** (1 / temperature)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -43,6 +44,15 @@ def test_above_the_mean_an_image_counts_fully_and_below_it_less():
         assert keep == pytest.approx(weights_by_hand(0.2, n_sigma, uniform=False))
         assert keep[:2] == [1.0, 1.0]
         assert keep[2] < 0.95
+
+
+def test_one_image_has_no_spread_but_counts():
+    method = SoftMatch(momentum=0.9)
+    batch = make_batch(1)
+    run = Table(method)
+    alone = replace(batch, index=batch.index[:1], weak=batch.weak[:, :1], strong=batch.strong[:, :1])
+    assert method.losses(run, alone).seen.keep.isfinite().all()
+    assert run.state["confidence"].variance.item() == pytest.approx(0.9)
 
 
 def test_uniform_alignment_weighs_and_does_not_relabel():

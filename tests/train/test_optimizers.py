@@ -122,6 +122,18 @@ def test_muon_keeps_every_length():
         assert (new - old).norm() / old.norm() > 0.05
 
 
+def test_a_weight_that_begins_at_0_is_not_muon_s_and_learns():
+    net = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3))
+    nn.init.zeros_(net[2].weight)
+    assert [weight is net[0].weight for weight in orthogonal_weights(net)] == [True]
+    optimizer = Optimizer(net, None, torch.tensor(0.1), TrainSettings(optimizer="muon"))
+    net(torch.randn(2, 8, 6, 6)).square().sum().backward()
+    net(torch.randn(2, 8, 6, 6)).sum().backward()
+    optimizer.step(torch.zeros(()))
+    assert net[2].weight.abs().sum() > 0
+    assert all(parameter.isfinite().all() for parameter in net.parameters())
+
+
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])
 def test_a_skipped_step_changes_nothing(optimizer):
     _, _, history = trained(optimizer, steps=2, skip_at=1)

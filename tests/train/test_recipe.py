@@ -34,6 +34,12 @@ def test_named_recipes_survive_json_and_toml(name, method):
     assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
 
 
+def test_pseudo_label_has_as_many_unlabelled_images_as_labelled_in_the_paper_s_settings():
+    assert compose("cifar10", "pseudo-label", "paper").train.ratio == 1
+    assert compose("cifar10", "pseudo-label", "paper", {"train": {"ratio": 7}}).train.ratio == 7
+    assert compose("cifar10", "pi-model", "paper").train.ratio == 7
+
+
 def test_remixmatch_brings_its_own_augmentation_to_the_paper_s_settings():
     recipe = compose("digits", "remixmatch", config="paper")
     assert (recipe.augment.policy, recipe.method.k) == ("cta", 8)

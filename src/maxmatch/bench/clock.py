@@ -86,9 +86,14 @@ def release(device: torch.device, compiled: bool) -> None:
     gc.collect()
     trim()
     if device.type == "cuda":
-        wait(device)
-        torch._C._cuda_clearCublasWorkspaces()  # one for each stream that a capture has used
-        torch.cuda.empty_cache()
+        _give_back(device)
+
+
+def _give_back(device: torch.device) -> None:
+    """All of the GPU's memory that nothing needs any more, cuBLAS' workspaces too: they hold on to whole segments."""
+    wait(device)
+    torch._C._cuda_clearCublasWorkspaces()  # one for each stream that a capture has used
+    torch.cuda.empty_cache()
 
 
 def with_peak(work: Callable[[], T], device: torch.device) -> tuple[T, float | None]:
@@ -101,8 +106,7 @@ def with_peak(work: Callable[[], T], device: torch.device) -> tuple[T, float | N
     """
     gc.collect()
     if device.type == "cuda":
-        wait(device)
-        torch.cuda.empty_cache()
+        _give_back(device)
         torch.cuda.reset_peak_memory_stats()
         return work(), float(torch.cuda.max_memory_reserved()) / 2**30
     try:

@@ -59,7 +59,7 @@ class SoftMatch(Consistency):
         confidence = (fair / fair.sum(-1, keepdim=True)).amax(-1)
         everyone = run.gather(confidence)
         self._follow(seen.mean, everyone.mean())
-        self._follow(seen.variance, everyone.var())
+        self._follow(seen.variance, everyone.var(correction=min(1, len(everyone) - 1)))
         below = (seen.mean - confidence).clamp_min(0)
         width = 2 * seen.variance.clamp_min(TINY**2) / self.n_sigma**2
         return Target(p.argmax(-1), torch.exp(-below.square() / width))

@@ -104,6 +104,12 @@ def normalised(
     return y.to(x.dtype)
 
 
+def running_statistics(net: nn.Module) -> list[Tensor]:
+    """All running means and variances of a net, the tensors themselves."""
+    names = ("running_mean", "running_var")
+    return [buffer for name, buffer in net.named_buffers() if name.rpartition(".")[2] in names]
+
+
 def set_mode(net: nn.Module, mode: Mode) -> None:
     """Put a net into one of the three modes; all that is not BatchNorm (dropout) is on in `train` alone."""
     net.train(mode == "train")

@@ -103,7 +103,7 @@ class Muon:
         momentum = self._momentum * before + gradients
         direction = gradients + self._momentum * momentum if self._nesterov else momentum
         moved = weights - self._lr.to(weights.dtype) * orthogonal(direction)
-        moved = moved * (_length(weights) / _length(moved))
+        moved = moved * (_length(weights) / _length(moved).clamp_min(1e-12))
         return torch.where(skip > 0, weights, moved), torch.where(skip > 0, before, momentum)
 
 
@@ -159,8 +159,12 @@ def _head(net: nn.Module) -> list[nn.Parameter]:
 
 
 def orthogonal_weights(net: nn.Module) -> list[Tensor]:
-    """The weights that Muon takes: those of convolutions without groups, but not of the one that sees the images."""
-    found = [m.weight for m in net.modules() if isinstance(m, nn.Conv2d) and m.in_channels > 4 and m.groups == 1]
+    """The weights that Muon takes: those of convolutions without groups, but not of the one that sees the images.
+
+    A weight that begins at 0 has no length to keep, and is left to SGD.
+    """
+    convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d) and m.in_channels > 4 and m.groups == 1]
+    found = [convolution.weight for convolution in convolutions if convolution.weight.any()]
     if not found or not any("Norm" in type(m).__name__ for m in net.modules()):
         raise UsageError(
             "train.optimizer = muon: it is for convolutions with BatchNorm, which this net lacks; type sgd"

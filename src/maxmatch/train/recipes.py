@@ -39,11 +39,11 @@ def paper(method: str = "maxmatch") -> Values:
     Published for CIFAR-10 with 250 labels: FixMatch 5.07 % error; the paper's figures have MaxMatch below it. Not rerun
     here: at K = 3 it is two hours and ten minutes on one H200, by the 7.42 ms of a step (docs/speed.md). 12,000 steps
     with a cosine to 0 end at 18.51 % (benchmarks/records/cifar10-250-maxmatch.json). It assumes nothing but small
-    images. ReMixMatch brings CTAugment and its eight views along.
+    images. ReMixMatch brings CTAugment and its eight views along, Pseudo-Label as many unlabelled images as labelled.
     """
     if method == "remixmatch":
         return {"method": {"name": method, "k": 8}, "augment": {"policy": "cta"}}
-    return {"method": {"name": method}}
+    return {"method": {"name": method}} | ({"train": {"ratio": 1}} if method == "pseudo-label" else {})
 
 
 def fast_1min(method: str | None = None) -> Values:
@@ -78,7 +78,8 @@ def fast_10min(method: str | None = None) -> Values:
 def of_data(dataset: str, protocol: str | None = None) -> Values:
     """What a data set brings along, for all recipes but `digits`: labels, net, weight decay, flips.
 
-    cifar100, svhn and stl10 are the paper's. mnist and fashion-mnist are not in it: theirs are short runs of ours.
+    cifar100, svhn and stl10 are the paper's, but that svhn is its training set alone until `--protocol` says more.
+    mnist and fashion-mnist are not in it: theirs are short runs of ours.
     imagenet has its data, net and views here; `imagenet-paper` and `imagenet-authors` add the rest.
     """
     short: dict[str, Any] = {"steps": 20_000, "schedule": "cosine", "ema_decay": "auto"}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from maxmatch.errors import UsageError, said
 from maxmatch.nets import features
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import scoring, still
+from maxmatch.nets.batchnorm import running_statistics, scoring, still
 from maxmatch.nets.fused import Fused, can_fuse
 from maxmatch.nets.kernels import compile_for
 from maxmatch.nets.preprocess import Preprocessing
@@ -164,13 +164,24 @@ class Runner:
         count = -(-len(images) // self._micro_batch)
         # Every count-th image: groups lie one behind the other, so that each part has the same mix of them.
         parts = [images[first::count] for first in range(count)]
-        if torch.is_grad_enabled():
-            anchor = next(self._net.parameters())
-            made = [Again.apply(part, anchor, forward, self._again) for part in parts]
-        else:
-            made = [forward(part) for part in parts]
+        made = self._trained_parts(forward, parts) if torch.is_grad_enabled() else [forward(part) for part in parts]
         order = torch.cat([torch.arange(first, len(images), count) for first in range(count)])
         return torch.cat(made)[order.argsort().to(images.device)]
+
+    def _trained_parts(self, forward: Pass, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Each part moves the running statistics from where they were; kept is the mean: they move once a step."""
+        statistics, anchor = running_statistics(self._net), next(self._net.parameters())
+        before, sums = ([make(s) for s in statistics] for make in (torch.clone, torch.zeros_like))
+        made = []
+        for part in parts:
+            for ours, theirs in zip(statistics, before, strict=True):
+                ours.copy_(theirs)
+            made.append(Again.apply(part, anchor, forward, self._again))
+            for total, ours in zip(sums, statistics, strict=True):
+                total.add_(ours)
+        for ours, total in zip(statistics, sums, strict=True):
+            ours.copy_(total / len(parts))
+        return made
 
     def _again(self, images: Tensor) -> Tensor:
         with still(self._net):

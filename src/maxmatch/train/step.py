@@ -18,7 +18,7 @@ from maxmatch.methods.base import Batch, Losses, Method
 from maxmatch.methods.functional import probabilities
 from maxmatch.nets import num_features
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import set_mode, synchronise
+from maxmatch.nets.batchnorm import running_statistics, set_mode, synchronise
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches
 from maxmatch.train.capture import Captured
@@ -93,7 +93,8 @@ class Step:
         if synchronised:
             synchronise(net, ranks.stacked)
         self.average = Average(net, settings.ema_decay, statistics=method.averages_statistics)
-        self._statistics = [] if synchronised else _running_statistics(net)
+        # Each rank moves its own, and their mean over the ranks is kept.
+        self._statistics = [] if synchronised else running_statistics(net)
         self.mode, self.last = mode, settings.steps - 1
         bf16, compiled = settings.precision == "bf16", mode != "eager"
         self.run = Runner(
@@ -180,9 +181,3 @@ class Step:
             found |= {f"policy.{n}": t for n, t in self.learner.learned.state_dict().items()}
         found |= {f"momentum.{number}": momentum for number, momentum in enumerate(self.optimizer.momenta)}
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
-
-
-def _running_statistics(net: nn.Module) -> list[Tensor]:
-    """BatchNorm's running means and variances: each rank moves its own, and their mean over the ranks is kept."""
-    names = ("running_mean", "running_var")
-    return [buffer for name, buffer in net.named_buffers() if name.rpartition(".")[2] in names]
