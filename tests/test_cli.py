@@ -215,6 +215,29 @@ def test_predict_writes_over_no_file_unless_told_to(trained, pictures, capsys, t
     assert mine.read_text().startswith("path,label,confidence")
 
 
+def test_nothing_else_is_written_over_unless_told_to(trained, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for words in (["export", trained, "m.onnx"], ["report", trained, "--out", "r.html"], ["preview", "digits"]):
+        mine = tmp_path / {"export": "m.onnx", "report": "r.html", "preview": "preview.png"}[words[0]]
+        mine.write_text("precious")
+        code, _, err = call(capsys, *words)
+        assert (code, mine.read_text()) == (2, "precious")
+        assert "is there already: give another" in err
+        assert "type --force to write over it" in err
+        assert call(capsys, *words, "--force")[0] == 0
+        again = call(capsys, *words)[0]
+        assert again == (2 if words[0] == "export" else 0)  # a page and a sheet of ours may be made anew
+
+
+def test_predict_names_links_that_lead_nowhere(trained, pictures, capsys):
+    (pictures / "broken.jpg").unlink()
+    (pictures / "gone.png").symlink_to(pictures / "nowhere.png")
+    _, out, err = call(capsys, "predict", trained, pictures)
+    assert len(out.splitlines()) == 4
+    assert "gone.png: a link that leads nowhere: left out" in err
+    assert "1 files were left out" in err
+
+
 def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pictures, capsys, tmp_path):
     code, out, err = call(capsys, "predict", trained, pictures)
     assert code == 0

@@ -11,6 +11,16 @@ from typing import BinaryIO
 from maxmatch.errors import UsageError
 
 
+def refuse_to_replace(path: Path, force: bool, option: str = "--out", ours: bytes | None = None) -> None:
+    """A file that is there stays unless `force` says otherwise, or its beginning shows that it is `ours`."""
+    if force or not path.is_file():
+        return
+    with open(path, "rb") as file:
+        if ours is not None and ours in file.read(4096):
+            return
+    raise UsageError(f"{path} is there already: give another {option}, or type --force to write over it")
+
+
 def write_safely(path: Path, content: bytes) -> None:
     """Write aside, sync, rename: a reader finds the old file or the new one, never half of one."""
     with written_aside(path) as aside:

@@ -130,6 +130,18 @@ def test_links_that_lead_nowhere_or_back(tmp_path):
     assert "a/gone.png" not in find_pictures(tmp_path)
     assert find_pictures(tmp_path / "b") == ["2.png", "other.png"]
     assert find_pictures(tmp_path / "a") == ["1.png", "back/b/2.png", "back/b/other.png"]  # once, and no further
+    (tmp_path / "a/back").unlink()
+    (tmp_path / "b/other.png").unlink()
+    assert "1 links lead nowhere (a/gone.png); left out" in read_layout(tmp_path).notes[0]
+    with pytest.raises(UsageError, match="lead nowhere .* refuses that"):
+        read_layout(tmp_path, strict=True)
+
+
+def test_pictures_that_pillow_can_not_read_are_found_and_so_named_when_they_are_read(tmp_path):
+    put(tmp_path, "a/1.png", "b/2.png")
+    for name in ("a/3.HEIC", "a/4.jfif", "b/5.nef", "b/6.txt"):
+        (tmp_path / name).write_bytes(b"?")
+    assert find_pictures(tmp_path) == ["a/1.png", "a/3.HEIC", "a/4.jfif", "b/2.png", "b/5.nef"]
 
 
 def test_a_csv_file_of_labels(tmp_path):
@@ -138,6 +150,8 @@ def test_a_csv_file_of_labels(tmp_path):
     table.write_text("path,label\n1.png,cat\ntwo words.png,dog\nü/3.png,\n./4.png, cat \n", encoding="utf-8")
     found = labels_of(read_layout(tmp_path / "all", table))
     assert found == {"1.png": "cat", "two words.png": "dog", "ü/3.png": None, "4.png": "cat", "5.png": None}
+    table.write_text("1.png,1\ntwo words.png,0\n4.png,-1\n")  # as in arrays
+    assert labels_of(read_layout(tmp_path / "all", table))["4.png"] is None
     table.write_text("1.png,cat\n4.png,dog\n")  # without a head
     assert labels_of(read_layout(tmp_path / "all", table))["4.png"] == "dog"
 

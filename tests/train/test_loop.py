@@ -22,7 +22,8 @@ import maxmatch.train.result as result_module
 from maxmatch.data.datasets import from_arrays
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.train.checkpoint import checkpoints
-from maxmatch.train.fit import FILES, begin, finished_result, fit, torch_settings
+from maxmatch.train.claim import PARTS
+from maxmatch.train.fit import begin, finished_result, fit, torch_settings
 from maxmatch.train.judge import judge
 from maxmatch.train.log import Screen, read_metrics
 from maxmatch.train.recipe import resolve
@@ -81,7 +82,7 @@ def test_a_run_folder_is_complete_and_plain(tiny, tmp_path):
     recipe = tiny()
     result = fit(recipe, tmp_path / "a", quiet=True)
     held = {p.name for p in (tmp_path / "a").iterdir()}
-    assert held == {*FILES, "checkpoint"}
+    assert held == {*PARTS} - {"tensorboard", "report.html"}
     assert json.loads((tmp_path / "a" / "result.json").read_text()) == result
     assert [key for key in RESULT_KEYS if key not in result] == []
     assert result["error"].keys() == {"last", "median20", "best"}

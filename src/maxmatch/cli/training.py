@@ -31,6 +31,7 @@ from maxmatch.cli.options import (
     one_length,
 )  # fmt: skip
 from maxmatch.errors import UsageError
+from maxmatch.files import refuse_to_replace
 from maxmatch.methods import PRETRAINING
 
 if TYPE_CHECKING:
@@ -138,18 +139,20 @@ def preview(
     seed: Annotated[int, typer.Option("--seed")] = 1,
     config: Config = None,
     sets: Sets = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no such sheet.")] = False,
 ) -> None:
     """Draw a sheet of weak and strong views, each named, to see what training will see."""
-    from maxmatch.evaluate.sheet import draw_sheet
+    from maxmatch.evaluate.sheet import OURS, draw_sheet, save_sheet
     from maxmatch.train.batches import make_views
     from maxmatch.train.pictures import load_data
     from maxmatch.train.recipes import compose
 
+    refuse_to_replace(out, force, ours=OURS)
     recipe = compose(config=config, given=given(data, sets))
     found = load_data(recipe)
     sheet = draw_sheet(found, make_views(recipe.augment, found.side), k, images, seed)
     try:
-        sheet.save(out)
+        save_sheet(sheet, out)
     except ValueError:
         raise UsageError(f"--out {out}: give a picture's name, for example preview.png") from None
     print(out)

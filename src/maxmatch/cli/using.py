@@ -12,6 +12,7 @@ import typer
 
 from maxmatch.cli.app import app
 from maxmatch.errors import UsageError
+from maxmatch.files import refuse_to_replace
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -73,6 +74,7 @@ def report(
         float,
         typer.Option("--seconds", help="About how long the models may be asked; more: more images.", min=0.1),
     ] = 10.0,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no report.")] = False,
 ) -> None:
     """One HTML page about a run, or several side by side: errors, curves, calibration, what fools it, what to label.
 
@@ -81,7 +83,7 @@ def report(
     """
     from maxmatch.report.page import write_report
 
-    print(write_report(run_folders, out, seconds=seconds))
+    print(write_report(run_folders, out, seconds=seconds, force=force))
 
 
 @app.command()
@@ -114,8 +116,8 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Label the pictures of a folder: path, label and confidence, one row per readable file. Any number of files."""
-    if out is not None and out.is_file() and not force:
-        raise UsageError(f"{out} is there already: give another --out, or type --force to write over it")
+    if out is not None:
+        refuse_to_replace(out, force)
     if unlabeled:
         if folder is not None:
             raise UsageError(f"--unlabeled labels the run's own images, not {folder}: leave one of them out")
@@ -147,6 +149,7 @@ def export(
     format: Annotated[
         str | None, typer.Option("--format", help="onnx or torch. Default: by the ending of FILE.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Write the classifier as one file, resize and normalisation inside: uint8 images (N, H, W, 3) to probabilities.
 
@@ -154,6 +157,7 @@ def export(
     """
     from maxmatch.export import export_run
 
+    refuse_to_replace(out, force, "FILE")
     found = export_run(run_folder, out, format)
     print(f"maxmatch: {found}", file=sys.stderr)
     print(out)

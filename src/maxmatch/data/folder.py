@@ -13,7 +13,9 @@ from torch import Tensor
 
 from maxmatch.errors import UsageError
 
-SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
+# Pictures as well. Where Pillow can't read them they are named and left out like broken ones, not passed over.
+OTHERS = frozenset({".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf"})
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -28,6 +30,20 @@ def list_images(folder: Path) -> list[Path]:
 
 def find_pictures(folder: Path) -> list[str]:
     """All picture files below a folder, by their path in it, sorted; hidden ones and broken links are left out."""
+    return [name for name in _named(folder) if (folder / name).is_file()]
+
+
+def find_broken_links(folder: Path) -> list[str]:
+    """The links among them that lead nowhere."""
+    return [name for name in _named(folder) if not (folder / name).exists()]
+
+
+def is_picture(name: str) -> bool:
+    """Whether a file is a picture by its name."""
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES | OTHERS
+
+
+def _named(folder: Path) -> list[str]:
     found: list[str] = []
     entered: set[tuple[int, int]] = set()
     for here, folders, files in os.walk(folder, followlinks=True, onerror=_refused):
@@ -38,13 +54,7 @@ def find_pictures(folder: Path) -> list[str]:
         entered.add((at.st_dev, at.st_ino))
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         inside = Path(here).relative_to(folder)
-        found += [
-            (inside / name).as_posix()
-            for name in files
-            if not name.startswith(".")
-            and os.path.splitext(name)[1].lower() in SUFFIXES
-            and os.path.isfile(os.path.join(here, name))
-        ]
+        found += [(inside / name).as_posix() for name in files if is_picture(name)]
     return sorted(found)
 
 

@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO
 
-from maxmatch.data.folder import SUFFIXES, find_pictures
+from maxmatch.data.folder import find_broken_links, find_pictures, is_picture
 from maxmatch.data.label_file import inside, read_rows
 from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError
@@ -82,6 +82,9 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     tops = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
     tests_at = [name for name in TEST if name in tops]
     found = _by_folders(root, tops, notes) if label_file is None else _by_csv(root, label_file, tests_at, notes)
+    gone = find_broken_links(root)
+    if gone:
+        notes.append(f"{root}: {len(gone)} links lead nowhere ({told(gone, 3)}); left out")
     for spare in tests_at[1:]:
         notes.append(f"{root / spare}: left out, since {root / tests_at[0]} is the test")
     tests = _within(root, tests_at[:1], notes)
@@ -180,7 +183,7 @@ def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict
 
 
 def _note_loose(folder: Path, notes: list[str]) -> None:
-    loose = [path for path in os.listdir(folder) if os.path.splitext(path)[1].lower() in SUFFIXES]
+    loose = [name for name in os.listdir(folder) if is_picture(name)]
     if loose:
         notes.append(f"{folder}: {len(loose)} pictures lie in no class folder ({told(sorted(loose), 3)}); left out")
 
@@ -198,7 +201,7 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
         elif seen.setdefault(path, label) != label:
             twice.append(path)
         else:
-            found[path] = label
+            found[path] = "" if label == "-1" else label  # as in arrays
     for path in twice:
         found[path] = ""
     if len(missing) == len(rows):

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from maxmatch.data.folder import list_images, read_image
+from maxmatch.data.folder import find_broken_links, list_images, read_image
 from maxmatch.errors import UsageError
 from maxmatch.evaluate.classifier import Classifier, load
 from maxmatch.evaluate.progress import Told
@@ -49,11 +49,15 @@ def label_folder(
     classifier = load(run, device)
     if top > len(classifier.classes):
         raise UsageError(f"--top {top}: there are {len(classifier.classes)} classes; type that or less")
+    gone: list[str] = []
     if folder.is_file():
         folder, names = folder.parent, [folder.name]
     else:
         names = [path.relative_to(folder).as_posix() for path in list_images(folder)]
-    bad = 0
+        gone = find_broken_links(folder)
+    for name in gone:
+        print(f"maxmatch: {folder / name}: a link that leads nowhere: left out", file=sys.stderr)
+    bad = len(gone)
     shape = classifier.preprocessing.shape
     try:
         seen = out is None and sys.stdout.isatty()  # the rows themselves show how far it is

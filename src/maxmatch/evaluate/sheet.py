@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from PIL import Image, ImageDraw
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from maxmatch.augment.views import Views
@@ -12,6 +15,15 @@ from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
 
 TILE, GAP, LINE = 96, 6, 11
+OURS = b"Software\0maxmatch"  # in a sheet's file, so that the next may take its place
+
+
+def save_sheet(sheet: Image.Image, path: Path) -> None:
+    """Write it as a picture; a PNG says who made it."""
+    key, value = OURS.decode().split("\0")
+    signature = PngInfo()
+    signature.add_text(key, value)
+    sheet.save(path, pnginfo=signature)  # other kinds have no place for it
 
 
 def draw_sheet(images: Images, views: Views, k: int, count: int, seed: int) -> Image.Image:

@@ -17,7 +17,7 @@ from rich.console import Console
 from maxmatch import __version__
 from maxmatch.data.datasets import Images
 from maxmatch.errors import UsageError
-from maxmatch.files import write_safely
+from maxmatch.files import refuse_to_replace, write_safely
 from maxmatch.report import compare
 from maxmatch.report.folder import RunFolder, read_run
 from maxmatch.report.measure import Measured, measure
@@ -27,6 +27,7 @@ from maxmatch.report.words import damage, duration, figures, percent, title
 SECONDS = 10.0  # for measuring, all runs together
 DETAILED = 4  # up to so many runs the page tells everything of each
 DRAWN = 5  # lines in a chart
+OURS = b'<meta name="generator" content="maxmatch'
 
 
 def write_report(
@@ -35,11 +36,13 @@ def write_report(
     *,
     data: Images | None = None,
     seconds: float = SECONDS,
+    force: bool = False,
 ) -> Path:
     """Write the page of one run or of several and return where it is: `out`, else report.html in the run's folder.
 
     `data` stands in for a data set by name. `seconds` is about how long the models are asked; what does not fit in is
-    measured on a part of the images, and the page says on how many.
+    measured on a part of the images, and the page says on how many. A file that is no report is left alone without
+    `force`.
     """
     paths = [Path(folder) for folder in folders]
     if not paths:
@@ -54,6 +57,7 @@ def write_report(
         raise UsageError(f"--out {place} is a folder: give the page a name, for example {place / 'report.html'}")
     if not place.parent.is_dir():
         raise UsageError(f"--out {place}: there is no folder {place.parent}; make it, or give another name")
+    refuse_to_replace(place, force, ours=OURS)
     runs = [read_run(path) for path in paths]
     with Console(stderr=True).status("making the report"):  # shown on a terminal alone
         write_safely(place, render(runs, data, seconds).encode(errors="replace"))  # names of files may be no text

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +38,7 @@ from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info, save_model
 from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.train.claim import claim, replacing
 from maxmatch.train.distributed import Ranks, check, joined
 from maxmatch.train.endings import one_line_errors, one_voice, to_resume
 from maxmatch.train.epochs import settle_epochs
@@ -49,8 +49,6 @@ from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
 from maxmatch.train.pictures import load_data
 from maxmatch.train.recipe import Recipe, resolve
 from maxmatch.train.resume import resumed_recipe
-
-FILES = ("recipe.json", "split.json", "initial.safetensors", "metrics.jsonl", "model.safetensors", "result.json")
 
 
 def fit(
@@ -94,9 +92,14 @@ def fit(
         training = (
             go_on(recipe, folder, data, quiet, ranks) if resume else begin(recipe, folder, data, force, quiet, ranks)
         )
-        with alone_in(folder) if ranks.first else nullcontext():
+        with alone_in(folder) if ranks.first else nullcontext(), _replacing(folder, training, ranks):
             opened = [logger(str(folder / name)) for name, logger in loggers.items()] if ranks.first else []
             return training.run(started, opened, warn)
+
+
+def _replacing(folder: Path, training: Training, ranks: Ranks) -> AbstractContextManager[None]:
+    """Within: the run trains; one that it replaces is gone with its first step, or back if there is none."""
+    return replacing(folder, lambda: training.progress.step > 0) if ranks.first else nullcontext()
 
 
 def begin(
@@ -117,7 +120,7 @@ def begin(
     job = ranks.everyones(launcher())  # all ranks have come so far
     if not ranks.first:
         return training
-    _claim(folder, force)
+    claim(folder, force)
     note_job(folder, job)
     write_safely(folder / "recipe.json", recipe.to_json().encode())
     split.save(folder / "split.json", images.sha256(), images.left_out)
@@ -220,21 +223,6 @@ def count_labels(labels: int | str, images: Images) -> int:
     if labels == "all":
         return int((images.y >= 0).sum())
     return labels if isinstance(labels, int) else max(1, round(float(labels.rstrip("%")) / 100 * len(images.y)))
-
-
-def _claim(folder: Path, force: bool) -> None:
-    """Make the folder ours; a run that is there stays unless `force` says otherwise."""
-    folder.mkdir(parents=True, exist_ok=True)
-    held = [folder / name for name in (*FILES, "checkpoint", "tensorboard") if (folder / name).exists()]
-    if not held and any(not path.name.startswith(".") for path in folder.iterdir()):
-        raise UsageError(f"{folder} is not empty and holds no run: give another --out")
-    if held and not force:
-        raise UsageError(
-            f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out"
-        )
-    with alone_in(folder):
-        for path in (*held, folder / "report.html"):
-            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _take_weights(training: Training, path: Path) -> None:

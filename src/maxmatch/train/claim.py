@@ -1,0 +1,59 @@
+"""Whose a run's folder is: a new run takes it, and what was there before is gone only when the new one has begun."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from maxmatch.errors import Interrupted, UsageError
+from maxmatch.files import alone_in
+
+# What a run writes; recipe.json comes first, and says that a folder is a run's.
+RECIPE = "recipe.json"
+FILES = ("split.json", "initial.safetensors", "metrics.jsonl", "model.safetensors", "result.json", "report.html")
+PARTS = (*FILES, "checkpoint", "tensorboard", RECIPE)
+BEFORE = ".before"
+
+
+def claim(folder: Path, force: bool) -> None:
+    """Make the folder ours. A run that is there stays unless `force` says otherwise, or it has no step to lose."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / RECIPE).exists():
+        if any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise UsageError(f"{folder} is not empty and holds no run: give another --out")
+        return
+    if not force and any((folder / name).exists() for name in ("checkpoint", "result.json")):
+        raise UsageError(
+            f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out"
+        )
+    with alone_in(folder):
+        _remove(folder / BEFORE)
+        (folder / BEFORE).mkdir()
+        _move(folder, folder / BEFORE)
+
+
+@contextmanager
+def replacing(folder: Path, begun: Callable[[], bool]) -> Iterator[None]:
+    """Within: the new run trains. If it fails before it has `begun`, the folder is as it was; else the old run goes."""
+    try:
+        yield
+    except Exception as problem:
+        if (folder / BEFORE / RECIPE).exists() and not begun() and not isinstance(problem, Interrupted):
+            for name in PARTS:
+                _remove(folder / name)
+            _move(folder / BEFORE, folder)
+        raise
+    finally:
+        _remove(folder / BEFORE)
+
+
+def _move(here: Path, there: Path) -> None:
+    for name in PARTS:
+        if (here / name).exists():
+            (here / name).rename(there / name)
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)

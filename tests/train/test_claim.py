@@ -1,0 +1,94 @@
+"""Whose a folder is: nothing of another's is touched, and an old run is gone only when the new one has begun."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from maxmatch.errors import Interrupted, UsageError
+from maxmatch.methods.base import Target
+from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.train.claim import BEFORE, PARTS, claim, replacing
+from maxmatch.train.fit import fit
+
+
+def content(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@dataclass(frozen=True)
+class Wrong(FixMatch):
+    """Teaches what no method may."""
+
+    def targets(self, p):
+        return p
+
+
+@dataclass(frozen=True)
+class Late(FixMatch):
+    """The same after two steps."""
+
+    def targets(self, p):
+        steps.append(1)
+        return p if len(steps) > 2 else Target(p.argmax(-1), p.amax(-1) > 0)
+
+
+steps = []
+
+
+@pytest.mark.parametrize("name", ["checkpoint/mine.pt", "metrics.jsonl", "result.json"])
+def test_what_another_tool_wrote_is_no_run(tmp_path, tiny, name):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("precious")
+    for force in (False, True):
+        with pytest.raises(UsageError, match="is not empty and holds no run: give another --out"):
+            fit(tiny(), tmp_path, force=force, quiet=True)
+    assert content(tmp_path) == {name: b"precious"}
+
+
+def test_a_run_stays_until_the_one_that_replaces_it_has_begun(tmp_path, tiny):
+    fit(tiny(), tmp_path / "a", quiet=True)
+    (tmp_path / "a" / "report.html").write_text("its page")
+    before = content(tmp_path / "a")
+    with pytest.raises(UsageError, match="already holds a run"):
+        fit(tiny("fixmatch"), tmp_path / "a", quiet=True)
+    wrong = tiny(f"{__name__}:Wrong")
+    with pytest.raises(UsageError, match="teaches a Tensor"):
+        fit(wrong, tmp_path / "a", force=True, quiet=True)
+    assert content(tmp_path / "a") == before
+    steps.clear()
+    with pytest.raises(UsageError, match="teaches a Tensor"):
+        fit(tiny(f"{__name__}:Late"), tmp_path / "a", force=True, quiet=True)
+    assert "report.html" not in content(tmp_path / "a")  # two steps of the new one are done
+    assert "Late" in (tmp_path / "a" / "recipe.json").read_text()
+    fit(tiny("fixmatch"), tmp_path / "a", force=True, quiet=True)
+    assert set(content(tmp_path / "a")) == set(before) - {"report.html"}
+
+
+def test_a_run_without_a_step_to_lose_is_in_nobody_s_way(tmp_path, tiny):
+    with pytest.raises(UsageError, match="teaches a Tensor"):
+        fit(tiny(f"{__name__}:Wrong"), tmp_path / "a", quiet=True)
+    assert (tmp_path / "a" / "recipe.json").exists()
+    fit(tiny(), tmp_path / "a", quiet=True)
+    assert '"maxmatch"' in (tmp_path / "a" / "recipe.json").read_text()
+    assert not (tmp_path / "a" / BEFORE).exists()
+
+
+def test_a_run_that_is_stopped_before_its_first_step_may_go_on(tmp_path):
+    for name in ("old", "new"):
+        (tmp_path / "recipe.json").write_text(name)
+        if name == "old":
+            (tmp_path / "result.json").write_text("done")
+            claim(tmp_path, force=True)
+    with pytest.raises(Interrupted), replacing(tmp_path, lambda: False):
+        raise Interrupted("stopped", 2)
+    assert content(tmp_path) == {"recipe.json": b"new"}
+
+
+def test_all_that_a_run_writes_is_known(tmp_path, tiny):
+    pytest.importorskip("tensorboard")
+    fit(tiny(), tmp_path, quiet=True, log=["tensorboard"])
+    assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == {*PARTS} - {"report.html"}
+    assert torch.is_grad_enabled()
