@@ -227,7 +227,7 @@ def test_json_goes_to_standard_output_and_batches_can_be_chosen(capsys):
         (["--step", "capture"], "did you mean 'captured'?"),
         (["--precision", "fp16"], "did you mean 'bf16'?"),
         (["--device", "tpu"], "unknown device 'tpu'"),
-        (["--out", "nowhere/at/all.json"], "No such file"),
+        (["--out", "nowhere/at/all.json"], "there is no folder nowhere/at"),
     ],
 )
 def test_mistakes_are_one_line(capsys, typed, message):

@@ -207,6 +207,11 @@ def test_a_finished_benchmark_shows_its_table_at_once(whole, capsys, steps):
     code, out, err = call(capsys, *COMMAND, "--out", whole, "--only-table", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out)["runs"] == before
+    assert call(capsys, "benchmark", "--only-table", "--out", whole, "--json")[:2] == (0, out)  # nothing else is typed
+    code, out, err = call(capsys, "benchmark", "digits@20", "--only-table", "--out", whole)
+    assert (code, out) == (2, "")
+    assert f"for the table alone: maxmatch benchmark --only-table --out {whole}" in err
+    assert "holds no record of a benchmark" in call(capsys, "benchmark", "--only-table", "--out", whole.parent)[2]
 
 
 def test_only_the_table_trains_nothing_and_writes_nothing(whole, capsys, steps):

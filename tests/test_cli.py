@@ -457,6 +457,7 @@ MISTAKES = [
         "train.warmup_epochs = 5: it must be from 0 to train.epochs, which must be set; in a shorter run type --set",
     ),
     (["pretrain", "digits", "--epochs", "0"], 2, "train.epochs = 0: it must be at least 1"),
+    (["train", "digits@20", "--method", "supervised", "--k", "3"], 2, "supervised has no views to choose from"),
     (["pretrain", "digits", "--set", "train.ema_decay=0"], 2, "the average is the teacher of moco"),
     (
         ["train", "digits@20", "--method", "ict", "--set", "train.ema_decay=0"],

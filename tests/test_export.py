@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -205,6 +206,14 @@ def test_without_onnx_the_line_says_what_to_install(run, tmp_path, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(UsageError, match=r'onnxruntime is missing: pip install "maxmatch\[onnx\]"'):
         export_run(run, tmp_path / "model.onnx")
+
+
+def test_the_method_of_the_run_need_not_be_at_hand(run, tmp_path):
+    shutil.copytree(run, tmp_path / "run")
+    recipe = json.loads((run / "recipe.json").read_text())
+    recipe["method"]["name"] = "gone.with:TheWind"
+    (tmp_path / "run" / "recipe.json").write_text(json.dumps(recipe))
+    assert export_run(tmp_path / "run", tmp_path / "m.pt2").images > 16  # the run's own digits are among them
 
 
 def test_the_format_is_the_one_asked_for_or_that_of_the_ending(tmp_path):

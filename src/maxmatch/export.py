@@ -40,8 +40,9 @@ from maxmatch.data.folder import fit_picture, list_images, open_image
 from maxmatch.errors import UsageError, UserError, unknown
 from maxmatch.evaluate.classifier import Classifier, load
 from maxmatch.files import write_safely
+from maxmatch.nets.model_file import read_info
 from maxmatch.nets.preprocess import Preprocessing
-from maxmatch.train.resume import saved_recipe
+from maxmatch.train.resume import saved_data
 
 ENDINGS = {".onnx": "onnx", ".pt2": "torch"}
 FORMAT_VERSION = 1
@@ -244,13 +245,13 @@ def real_pictures(run: Path) -> list[Pictures]:
     china, flower = (np.array(photograph, np.uint8) for photograph in load_sample_images().images)  # 427 x 640
     found = [china[None], np.stack([flower[:, :240], china[:, 400:]]), china[None, 60:80, 100:131]]
     found += [np.stack([china[y : y + 64, x : x + 64] for y in range(0, 300, 100) for x in range(0, 500, 100)])]
-    recipe = saved_recipe(run)
-    if recipe.data.name in DATASETS and recipe.data.name != "imagenet":
-        images = load_images(recipe.data.name, recipe.data.protocol)
+    data = saved_data(run)
+    if data.name in DATASETS and data.name != "imagenet":
+        images = load_images(data.name, data.protocol)
         own = (images.x if images.test_x is None else images.test_x)[:16]
         found.append(own.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy())
-    elif recipe.data.path is not None and Path(recipe.data.path).is_dir():
-        for path in list_images(Path(recipe.data.path))[:16]:
+    elif data.path is not None and Path(data.path).is_dir():
+        for path in list_images(Path(data.path))[:16]:
             with suppress(OSError):
                 found.append(np.array(open_image(path, 3))[None])
     return [np.ascontiguousarray(batch) for batch in found]
@@ -258,7 +259,7 @@ def real_pictures(run: Path) -> list[Pictures]:
 
 def net_name(run: Path) -> str:
     """The name of a run's net."""
-    return saved_recipe(run).net.name
+    return str(read_info(run / "model.safetensors").net["name"])
 
 
 def _whole(classifier: Classifier) -> Whole:

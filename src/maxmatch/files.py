@@ -37,6 +37,8 @@ def writing_safely(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to; at the end it takes the place of `path`, or is gone if something failed."""
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: there is no folder {path.parent}; make it, or give another name")
     aside = path.with_name(f".{path.name}.tmp")
     try:
         yield aside

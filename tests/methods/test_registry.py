@@ -53,6 +53,55 @@ def test_unknown_methods_are_one_line(name, hint):
         make_method({"name": name})
 
 
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("def f(:\n", "line 1, can't be imported: SyntaxError: invalid syntax"),
+        ("import torch\nimport no_such_thing\n", "line 2, can't be imported: ModuleNotFoundError: No module named"),
+        (
+            "from dataclasses import dataclass\nfrom maxmatch.methods.fixmatch import FixMatch\n"
+            "@dataclass\nclass Thawed(FixMatch):\n    k: int = 3\n",
+            "line 3, can't be imported: TypeError: cannot inherit non-frozen dataclass from a frozen one",
+        ),
+    ],
+)
+def test_a_file_that_can_not_be_imported_is_named_with_its_line(tmp_path, monkeypatch, text, line):
+    (tmp_path / "mine_to_mend.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=f"mine_to_mend.py, {line}"):
+        make_method({"name": "mine_to_mend:Any"})
+
+
+@dataclass(frozen=True)
+class Columns(FixMatch):
+    """Has a shape wrong."""
+
+    wrong: str = "keep"
+
+    def targets(self, p):
+        value, keep = p.argmax(-1, keepdim=self.wrong == "value"), p.amax(-1, keepdim=self.wrong == "keep") > 0.5
+        return Target(value, keep)
+
+
+@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ("keep", r"Columns keeps by a tensor of shape \(16, 1\): one value an image is wanted, \(16,\)"),
+        ("value", r"Columns teaches a tensor of shape \(16, 1\) for 16 images: labels \(16,\), probabilities"),
+    ],
+)
+def test_shapes_that_are_wrong_are_one_line(tiny, tmp_path, wrong, line, k):
+    recipe = tiny(f"{__name__}:Columns", method={"wrong": wrong, "k": k})
+    with pytest.raises(UsageError, match=line):
+        fit(recipe, tmp_path / "a", quiet=True)
+
+
+def test_a_method_without_views_says_so():
+    with pytest.raises(UsageError, match="supervised has no views to choose from: leave k out"):
+        make_method({"name": "supervised", "k": 3})
+
+
 class Undecorated(Flat):
     """Forgets that it is a dataclass: Python would read none of its options."""
 

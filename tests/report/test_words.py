@@ -101,7 +101,7 @@ def test_the_hardest_class_and_false_confidence_are_named():
     assert "It is too sure of itself (ECE 20.0 points)" in told
     found.test = found.test._replace(total=16)
     told = whys(run_of(), found)
-    assert "only 16 test images: the error is known to ± 5 points" in told  # 100 sqrt(.05 * .95 / 16)
+    assert "only 16 test images: the error is known to ± 8 points" in told  # 1 wrong: 100 sqrt(.15 * .85 / 20)
     assert "too sure" not in told
 
 

@@ -248,6 +248,26 @@ def test_other_classes_than_those_of_init_are_named(photos, tmp_path):
         fit(recipe_of(tmp_path / "photos", train={"init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
 
 
+def test_a_test_that_the_first_run_may_have_learned_from_is_said(photos, tmp_path, capsys):
+    root = tmp_path / "photos"
+    shutil.copytree(photos, root)
+    shutil.rmtree(root / "test")  # a fifth of each class is held out
+    fit(recipe_of(root), tmp_path / "a", quiet=True)
+    tested = json.loads((tmp_path / "a" / "split.json").read_text())["tested"]
+    assert tested
+    assert all(name.startswith("labeled/") for name in tested)
+    fit(recipe_of(root, train={"init": str(tmp_path / "a")}), tmp_path / "b")
+    assert "may have learned from them" not in capsys.readouterr().err
+    for path in sorted((root / "unlabeled").iterdir()):
+        path.rename(root / "labeled" / path.name.split()[0] / path.name)
+    fit(recipe_of(root, train={"init": str(tmp_path / "a")}), tmp_path / "c")
+    now = json.loads((tmp_path / "c" / "split.json").read_text())["tested"]
+    others = len(set(now) - set(tested))
+    assert others
+    line = f"{others} of {len(now)} test pictures were not in the test of {tmp_path / 'a'}, which may have learned"
+    assert line in capsys.readouterr().err
+
+
 def test_labels_by_a_csv_file(photos, tmp_path):
     table = tmp_path / "labels.csv"
     names = sorted(path.relative_to(photos).as_posix() for path in photos.glob("unlabeled/*"))

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -27,7 +28,12 @@ def run_benchmark(
     """Do the runs that are left, keep the record after each, and show it. `command` goes on with the benchmark."""
     if is_begun(Planned("", 0, runs[0].recipe, folder)):
         raise UsageError(f"{folder} holds a run, not a benchmark: give another --out")
-    results = {run: find_result(run) for run in runs}  # a run begun with other settings is refused here
+    try:
+        results = {run: find_result(run) for run in runs}  # a run begun with other settings is refused here
+    except UsageError as error:
+        if only_table:
+            raise UsageError(f"{error}; for the table alone: maxmatch benchmark --only-table --out {folder}") from None
+        raise
     record = Record(folder, runs, command)
     for run, result in results.items():
         if result is not None:
@@ -42,10 +48,20 @@ def run_benchmark(
         folder.mkdir(parents=True, exist_ok=True)
         with alone_in(folder):
             _do(left, record, command, jobs)
-    _show(record, as_json)
+    _show(record.to_dict(), as_json)
     failed = sum(row["state"] == "failed" for row in record.rows)
     if failed:
         raise UserError(f"{failed} of {len(runs)} runs failed, see above; to try them again, type {command}")
+
+
+def show_saved(folder: Path, as_json: bool = False) -> None:
+    """The tables of a benchmark as its record has them, without a word on what it was begun with."""
+    try:
+        found = json.loads((folder / "benchmark.json").read_text())
+        found["table"], found["runs"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise UsageError(f"{folder} holds no record of a benchmark: give its folder as --out") from None
+    _show(found, as_json)
 
 
 def _do(left: list[Planned], record: Record, command: str, jobs: int) -> None:
@@ -96,8 +112,7 @@ def _tell(outcome: Outcome) -> str:
     return f"{told}, {seconds:.0f} s"
 
 
-def _show(record: Record, as_json: bool) -> None:
-    found = record.to_dict()
+def _show(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found))
         return

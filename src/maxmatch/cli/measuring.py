@@ -63,12 +63,19 @@ def benchmark(
         Path | None, typer.Option("--out", help="The folder of all runs. Default: runs/benchmark-DATA@N.")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", help="How many runs at a time.", min=1, max=256)] = 1,
-    only_table: Annotated[bool, typer.Option("--only-table", help="Train nothing: what is finished so far.")] = False,
+    only_table: Annotated[
+        bool, typer.Option("--only-table", help="Train nothing: what is finished so far; --out will do.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     config: Config = None,
     sets: Sets = None,
 ) -> None:
     """Compare methods over the same folds: maxmatch benchmark digits@40 --methods fixmatch,maxmatch --folds 5"""
+    if only_table and out is not None and data is None and config is None:
+        from maxmatch.benchmark.command import show_saved
+
+        show_saved(out, as_json)
+        return
     if data is None and config is None:
         raise UsageError("no data: type maxmatch benchmark digits@40 --methods fixmatch,maxmatch")
     one_length(steps, epochs)

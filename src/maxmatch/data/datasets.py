@@ -44,6 +44,7 @@ class Images:
     digest: str | None = None  # where the pixels need not be read to know it
     notes: tuple[str, ...] = ()  # what the user should know
     left_out: tuple[str, ...] = ()  # files that could not be read
+    tested: tuple[str, ...] = ()  # files of the test, where they are a folder's
 
     @property
     def shape(self) -> tuple[int, int, int]:

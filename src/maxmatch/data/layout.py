@@ -73,7 +73,8 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     Where no `labels` are needed a folder without any, in whatever layout, is all its pictures but those of a test.
     """
     if not root.is_dir():
-        raise UsageError(f"{root}: there is no such folder; give the folder that holds the pictures")
+        what = "it is a file" if root.exists() else "there is no such folder"
+        raise UsageError(f"{root}: {what}; give the folder that holds the pictures")
     if is_sharded(root):
         if label_file is not None:
             raise UsageError(f"--labels {label_file}: the shards in {root} have labels of their own; leave it out")

@@ -117,6 +117,7 @@ def load_pictures(
         digest=listing.sha256(),
         notes=listing.notes,
         left_out=gone,
+        tested=listing.test_files if has_test else (),
     )
 
 

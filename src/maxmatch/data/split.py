@@ -50,13 +50,14 @@ class Split:
             digest.update(len(indices).to_bytes(8, "little") + indices.astype("<i8").tobytes())
         return digest.hexdigest()
 
-    def save(self, path: Path, data_sha256: str, left_out: Sequence[str] = ()) -> None:
-        """Write the split as JSON beside the digest of the data it belongs to, and the files that were left out."""
+    def save(self, path: Path, data_sha256: str, left_out: Sequence[str] = (), tested: Sequence[str] = ()) -> None:
+        """Write the split as JSON beside the digest of its data, the files left out, and those of the test."""
         record = {
             "labelled": self.labelled.tolist(),
             "unlabelled": self.unlabelled.tolist(),
             "data_sha256": data_sha256,
             "left_out": list(left_out),
+            "tested": list(tested),
             "sha256": self.sha256(),
         }
         write_safely(path, (json.dumps(record) + "\n").encode())
@@ -64,10 +65,19 @@ class Split:
 
 def saved_left_out(path: Path) -> tuple[str, ...]:
     """The files that a run left out because they could not be read; none where there is no split yet."""
+    return _saved_names(path, "left_out") or ()
+
+
+def saved_tested(path: Path) -> tuple[str, ...] | None:
+    """The files of a folder that a run was tested on; None where that was not noted."""
+    return _saved_names(path, "tested")
+
+
+def _saved_names(path: Path, key: str) -> tuple[str, ...] | None:
     try:
-        return tuple(json.loads(path.read_text()).get("left_out", ()))
-    except (OSError, ValueError, AttributeError):
-        return ()
+        return tuple(json.loads(path.read_text())[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def load_split(path: Path, data_sha256: str) -> Split:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import traceback
 from collections.abc import Mapping
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,10 @@ def method_class(name: str) -> type[Method]:
 
     try:
         cls = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
+    except Exception as error:  # whatever is wrong in a file of one's own
+        if place := _place(error, module):
+            what = f"{type(error).__name__}: {getattr(error, 'msg', error)}"
+            raise UsageError(f"method '{name}': {place} can't be imported: {what}") from None
         where = "read as package.module:Class; for a file elsewhere type PYTHONPATH=ITS_FOLDER maxmatch ..."
         raise UsageError(f"method '{name}': {error}; it is {where}") from None
     if not (isinstance(cls, type) and issubclass(cls, Method)):
@@ -67,6 +71,15 @@ def method_class(name: str) -> type[Method]:
     return cls
 
 
+def _place(error: Exception, module: str) -> str | None:
+    """The file and the line of a module where its import ended; None if it was not found at all."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno},"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.endswith(f"/{module.replace('.', '/')}.py")]
+    return f"{own[-1].filename}, line {own[-1].lineno}," if own else None
+
+
 def make_method(values: Mapping[str, Any]) -> Method:
     """A method from plain values, `name` and its options.
 
@@ -74,7 +87,11 @@ def make_method(values: Mapping[str, Any]) -> Method:
     5
     """
     options = {key: value for key, value in values.items() if key != "name"}
-    return build(method_class(values["name"]), options, "method")
+    cls = method_class(values["name"])
+    viewless = next((key for key in ("k", "over", "strategy") if key in options and not hasattr(cls, key)), None)
+    if viewless is not None:
+        raise UsageError(f"{values['name']} has no views to choose from: leave {viewless} out")
+    return build(cls, options, "method")
 
 
 def method_name(method: Method) -> str:

@@ -352,6 +352,13 @@ class Consistency(Method):
         if not isinstance(target, Target):
             what = f"{type(self).__name__} teaches a {type(target).__name__}"
             raise UsageError(f"{what}: return Target(value, keep), what is taught and how much each image counts")
+        images, shape = len(batch.index), tuple(target.value.shape)
+        if (shape[-2:-1] if target.value.is_floating_point() else shape) != (images,):
+            what = f"{type(self).__name__} teaches a tensor of shape {shape} for {images} images"
+            raise UsageError(f"{what}: labels ({images},), probabilities ({images}, C) or (K, {images}, C) are wanted")
+        if tuple(target.keep.shape) != (images,):
+            what = f"{type(self).__name__} keeps by a tensor of shape {tuple(target.keep.shape)}"
+            raise UsageError(f"{what}: one value an image is wanted, ({images},)")
         return target
 
     def _opinion(

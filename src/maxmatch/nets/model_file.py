@@ -114,7 +114,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
         if (path.parent / "recipe.json").exists():
             hint = f"the run did not finish; type maxmatch train --resume --out {shlex.quote(str(path.parent))}"
         else:
-            hint = "give the folder of a run, as maxmatch train makes it"
+            hint = "give the folder of a run, as maxmatch train makes it, or the file that save wrote"
         raise UsageError(f"{path} is missing: {hint}") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged ({error}): train again, or restore the file") from None

@@ -148,15 +148,17 @@ def _conclude(
         return "No run has a measured error."
     error, best = min(known)
     told = f"{best} has the lowest error, {_percent(error)}."
+    if len(known) > 1 and max(known)[0] == error:
+        return f"All have the same error, {_percent(error)}."
     against = [pair for pair in pairs if best in (pair.first, pair.other)]
     alike = len({pair.n for pair in against}) == 1
     told_of = []
     for pair in against:
         lower = pair.difference if pair.first == best else -pair.difference
         other = pair.other if pair.first == best else pair.first
-        word = "lower" if lower >= 0 else "higher"
         on = "" if alike else f" ({pair.n:,} images)"
-        told_of.append(f"{abs(lower):.2f} ± {pair.standard_error:.2f} points {word} than {other}{on}")
+        apart = f"{abs(lower):.2f} ± {pair.standard_error:.2f} points {'lower' if lower > 0 else 'higher'} than"
+        told_of.append(f"{apart if lower else 'equal to'} {other}{on}")
     if told_of:
         many = f"{against[0].n:,} " if alike else ""
         told += f" On the same {many}test images it is {', and '.join(told_of)}."

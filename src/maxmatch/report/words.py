@@ -132,10 +132,20 @@ def _error_fact(run: RunFolder, found: Measured) -> Fact:
     note = "of the test images" if run.finished else "of the test images, so far"
     if run.finished and found.test is not None:
         total = found.test.total
-        wrong = run.error / 100
-        sure = 100 * (wrong * (1 - wrong) / total) ** 0.5
-        note = f"{round(wrong * total):,} of {total:,} test images, standard error ± {sure:.2f}"
+        wrong = round(run.error / 100 * total)
+        note = f"{wrong:,} of {total:,} test images, standard error ± {_spread(wrong, total):.2f}"
     return Fact("Error", percent(run.error), note, "error", run.error)
+
+
+def _spread(wrong: int, total: int) -> float:
+    """The standard error of an error rate in points, two right and two wrong added (Agresti and Coull): never 0.
+
+    >>> round(_spread(0, 4), 1), round(_spread(500, 10_000), 2)
+    (15.3, 0.22)
+    """
+    share = (wrong + 2) / (total + 4)
+    spread: float = 100 * (share * (1 - share) / (total + 4)) ** 0.5
+    return spread
 
 
 def _why_not(run: RunFolder) -> str:
@@ -154,8 +164,8 @@ def _diverged(run: RunFolder) -> list[Advice]:
 
 def _measurable(run: RunFolder, found: Measured) -> list[Advice]:
     if run.error is not None and found.test is not None and found.test.total < FEW:
-        total, wrong = found.test.total, run.error / 100
-        sure = 100 * (wrong * (1 - wrong) / total) ** 0.5
+        total = found.test.total
+        sure = _spread(round(run.error / 100 * total), total)
         return [Advice(f"There are only {total} test images: the error is known to ± {sure:.0f} points. Test on more.")]
     if run.error is not None:
         return []

@@ -26,7 +26,8 @@ def claim(folder: Path, force: bool) -> None:
         return
     if not force and any((folder / name).exists() for name in ("checkpoint", "result.json")):
         raise UsageError(
-            f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out"
+            f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out "
+            "(in Python: resume=True, force=True)"
         )
     with alone_in(folder):
         _remove(folder / BEFORE)

@@ -28,6 +28,7 @@ from maxmatch.data.split import (
     make_split,
     official_split,
     saved_left_out,
+    saved_tested,
     share_split,
     shares_follow,
 )
@@ -117,13 +118,14 @@ def begin(
     split = draw_split(recipe, images)
     recipe = settle_epochs(recipe, len(split.unlabelled), len(split.labelled))
     training = _build(recipe, folder, images, split, _start_of(recipe), quiet, ranks)
+    training.notes += _seen_before(recipe, images)
     job = ranks.everyones(launcher())  # all ranks have come so far
     if not ranks.first:
         return training
     claim(folder, force)
     note_job(folder, job)
     write_safely(folder / "recipe.json", recipe.to_json().encode())
-    split.save(folder / "split.json", images.sha256(), images.left_out)
+    split.save(folder / "split.json", images.sha256(), images.left_out, images.tested)
     save_model(folder / "initial.safetensors", training.step.net, training.info)
     return training
 
@@ -153,7 +155,7 @@ def go_on(
         return training
     note_job(folder, job)
     if not begun:
-        split.save(folder / "split.json", digest, images.left_out)
+        split.save(folder / "split.json", digest, images.left_out, images.tested)
     if not start.exists():
         save_model(start, training.step.net, training.info)
     training.restore()
@@ -184,6 +186,18 @@ def draw_split(recipe: Recipe, images: Images) -> Split:
 def _start_of(recipe: Recipe) -> Path | None:
     """The weight file that a run starts from, if it is another run's."""
     return Path(recipe.train.init) / "model.safetensors" if recipe.train.init is not None else None
+
+
+def _seen_before(recipe: Recipe, images: Images) -> list[str]:
+    """What to say where test pictures may have been training pictures of the run that this one starts from."""
+    if recipe.train.init is None:
+        return []
+    theirs = saved_tested(Path(recipe.train.init) / "split.json")
+    others = len({*images.tested} - {*theirs}) if theirs is not None else 0
+    if not others:
+        return []
+    told = f"{others} of {len(images.tested)} test pictures were not in the test of {recipe.train.init}"
+    return [f"{told}, which may have learned from them: an error that is surely fair needs others, in test/CLASS/"]
 
 
 def _build(

@@ -10,9 +10,9 @@ from typing import Any
 from maxmatch.errors import UsageError
 from maxmatch.methods import make_method
 from maxmatch.nets.device import best_device, is_available
-from maxmatch.settings import build, overlay, plain
+from maxmatch.settings import Values, build, overlay, plain
 from maxmatch.train.imagenet import fitting
-from maxmatch.train.recipe import Recipe, read_values
+from maxmatch.train.recipe import DataSettings, Recipe, read_values
 from maxmatch.train.recipes import RECIPES, read_config
 
 INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
@@ -29,9 +29,18 @@ SETTLED = frozenset(
 
 def saved_recipe(folder: Path) -> Recipe:
     """The recipe of a run folder, or one line that says that there is none."""
+    return Recipe.from_dict(_saved_values(folder))
+
+
+def saved_data(folder: Path) -> DataSettings:
+    """The data of a run folder; the method it was trained by need not be at hand."""
+    return build(DataSettings, _saved_values(folder).get("data", {}), "data")
+
+
+def _saved_values(folder: Path) -> Values:
     if not (folder / "recipe.json").exists():
         raise UsageError(f"{folder} holds no run: give the folder of one, as maxmatch train makes it")
-    return Recipe.from_dict(read_values(folder / "recipe.json"))
+    return read_values(folder / "recipe.json")
 
 
 def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config: str | None = None) -> Recipe:
