@@ -63,7 +63,7 @@ def test_a_run_that_was_to_be_replaced_is_not_offered_to_go_on_with(folder, monk
 @pytest.mark.parametrize(
     ("settings", "ranks", "line"),
     [
-        ({"batch": 64}, Ranks(), "begin again with --force --set train.micro_batch=128"),
+        ({"batch": 64}, Ranks(), "begin again by the same words, and --force --set train.micro_batch=128"),
         ({"batch": 64}, TWO, "begin again on more of them, or by torchrun --nproc_per_node=2 -m maxmatch train and the "
          "rest as before, with --force --set train.batch=32"),
         ({"batch": 6}, TWO, "with --force --set train.batch=2"),

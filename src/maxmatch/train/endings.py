@@ -69,7 +69,7 @@ def _too_large(recipe: Recipe, ranks: Ranks) -> str:
         smaller = max(2, (t.micro_batch or t.batch * (1 + t.ratio)) // 4)
         return (
             f"out of memory with train.batch = {t.batch}, train.ratio = {t.ratio} and train.micro_batch = "
-            f"{t.micro_batch}: begin again with --force --set train.micro_batch={smaller}"
+            f"{t.micro_batch}: begin again by the same words, and --force --set train.micro_batch={smaller}"
         )
     told = f"out of memory with train.batch = {t.batch} and train.ratio = {t.ratio} on {n} processes: begin again"
     if t.batch > n:

@@ -270,7 +270,8 @@ class Training:
         sound = checkpoints(self.folder / "checkpoint")
         return UserError(
             f"{what}; the last good checkpoint is {sound[-1] if sound else 'none yet'}; "
-            f"begin again with a lower learning rate: --force --set train.lr={self.recipe.train.lr / 3:.2g}"
+            "begin again with a lower learning rate: type the same words, and "
+            f"--force --set train.lr={self.recipe.train.lr / 3:.2g}"
         )
 
 
