@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import maxmatch
@@ -77,3 +79,18 @@ def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
     result = maxmatch.fit(maxmatch.compose("digits", "weighted:Weighted", given=given), tmp_path / "run", quiet=True)
     assert result["method"] == "weighted:Weighted"
     assert result["unlabeled_loss"] > 0
+
+
+def test_the_readme_s_errors_and_seconds_are_those_of_the_records():
+    readme = (ROOT / "README.md").read_text()
+    records = ROOT / "benchmarks" / "records"
+    for name, head in (("cifar10-250-finals", "**{}** (folds 3 to 5: {})"), ("cifar10-250-finals-one-view", "{} ({})")):
+        errors = [run["last"] for run in json.loads((records / name / "benchmark.json").read_text())["runs"]]
+        assert head.format(f"{np.mean(errors):.2f}", ", ".join(f"{error:.2f}" for error in errors)) in readme, name
+    for name, row in (("fast-10min", "`fast-10min` had {} % there"), ("fast-1min", "| {} (fold 3) | {:.0f} |")):
+        alone = json.loads((records / "cifar10-250-alone" / f"{name}.json").read_text())
+        assert row.format(f"{alone['result']['error']['last']:.2f}", alone["seconds_by_the_clock"]) in readme, name
+    seconds = json.loads((records / "cifar10-250-alone" / "fast-10min.json").read_text())["seconds_by_the_clock"]
+    headline = re.search(r"\*\*250 labels.*\*\*", readme, re.DOTALL)[0]
+    assert f"6.10 % error, in {seconds:.0f} seconds" in headline
+    assert f"| {seconds:.0f} |" in readme
