@@ -76,14 +76,23 @@ def test_a_run_without_a_step_to_lose_is_in_nobody_s_way(tmp_path, tiny):
     assert not (tmp_path / "a" / BEFORE).exists()
 
 
-def test_a_run_that_is_stopped_before_its_first_step_may_go_on(tmp_path):
+def test_who_stops_before_the_first_step_has_the_old_run_back(tmp_path):
     for name in ("old", "new"):
         (tmp_path / "recipe.json").write_text(name)
         if name == "old":
             (tmp_path / "result.json").write_text("done")
             claim(tmp_path, force=True)
-    with pytest.raises(Interrupted), replacing(tmp_path, lambda: False):
-        raise Interrupted("stopped", 2)
+    with pytest.raises(Interrupted, match="is as it was") as stopped, replacing(tmp_path, lambda: False):
+        raise Interrupted("stopped at step 0, to go on type ...", 2)
+    assert stopped.value.code == 130
+    assert content(tmp_path) == {"recipe.json": b"old", "result.json": b"done"}
+
+
+def test_a_first_run_that_is_stopped_before_its_first_step_may_go_on(tmp_path):
+    claim(tmp_path, force=False)
+    (tmp_path / "recipe.json").write_text("new")
+    with pytest.raises(Interrupted, match="to go on type"), replacing(tmp_path, lambda: False):
+        raise Interrupted("stopped at step 0, to go on type ...", 2)
     assert content(tmp_path) == {"recipe.json": b"new"}
 
 

@@ -41,10 +41,13 @@ def replacing(folder: Path, begun: Callable[[], bool]) -> Iterator[None]:
     try:
         yield
     except Exception as problem:
-        if (folder / BEFORE / RECIPE).exists() and not begun() and not isinstance(problem, Interrupted):
-            for name in PARTS:
-                _remove(folder / name)
-            _move(folder / BEFORE, folder)
+        if not (folder / BEFORE / RECIPE).exists() or begun():
+            raise
+        for name in PARTS:
+            _remove(folder / name)
+        _move(folder / BEFORE, folder)
+        if isinstance(problem, Interrupted):
+            raise Interrupted(f"stopped before the first step: {folder} is as it was", problem.code - 128) from None
         raise
     finally:
         _remove(folder / BEFORE)
