@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -174,11 +176,14 @@ def test_tables_as_spreadsheets_write_them_and_paths_from_the_root(tmp_path):
 def test_a_folder_that_may_not_be_read_is_said(tmp_path, monkeypatch):
     put(tmp_path, "a/1.png", "b/2.png")
 
-    def walk(top, onerror, followlinks):
-        onerror(PermissionError(13, "Permission denied", str(top)))
-        return iter(())
+    scan = os.scandir
 
-    monkeypatch.setattr("maxmatch.data.folder.os.walk", walk)
+    def refused(top):
+        if str(top).endswith("b"):
+            raise PermissionError(13, "Permission denied", str(top))
+        return scan(top)
+
+    monkeypatch.setattr("maxmatch.data.folder.os.scandir", refused)
     with pytest.raises(UsageError, match="Permission denied"):
         read_layout(tmp_path)
 

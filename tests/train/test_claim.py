@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from maxmatch.errors import Interrupted, UsageError
+from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.methods.base import Target
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.train.claim import BEFORE, PARTS, claim, replacing
@@ -65,6 +65,34 @@ def test_a_run_stays_until_the_one_that_replaces_it_has_begun(tmp_path, tiny):
     assert "Late" in (tmp_path / "a" / "recipe.json").read_text()
     fit(tiny("fixmatch"), tmp_path / "a", force=True, quiet=True)
     assert set(content(tmp_path / "a")) == set(before) - {"report.html"}
+
+
+def test_a_disk_that_is_full_from_the_start_costs_no_run(tmp_path, tiny, monkeypatch):
+    fit(tiny(), tmp_path / "a", quiet=True)
+    before = content(tmp_path / "a")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("maxmatch.train.fit.save_model", full)
+    for _ in range(2):
+        with pytest.raises(UserError, match="No space left"):
+            fit(tiny("fixmatch"), tmp_path / "a", force=True, quiet=True)
+        assert content(tmp_path / "a") == before
+
+
+def test_a_run_that_was_killed_before_its_first_step_does_not_take_the_old_one_with_it(tmp_path):
+    (tmp_path / "recipe.json").write_text("old")
+    (tmp_path / "result.json").write_text("done")
+    claim(tmp_path, force=True)
+    (tmp_path / "recipe.json").write_text("killed")
+    claim(tmp_path, force=True)  # the old one has more to lose
+    assert content(tmp_path) == {f"{BEFORE}/recipe.json": b"old", f"{BEFORE}/result.json": b"done"}
+    (tmp_path / "recipe.json").write_text("begun")
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "1").write_text("steps")
+    claim(tmp_path, force=True)
+    assert content(tmp_path) == {f"{BEFORE}/recipe.json": b"begun", f"{BEFORE}/checkpoint/1": b"steps"}
 
 
 def test_a_run_without_a_step_to_lose_is_in_nobody_s_way(tmp_path, tiny):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -30,12 +31,12 @@ def list_images(folder: Path) -> list[Path]:
 
 def find_pictures(folder: Path) -> list[str]:
     """All picture files below a folder, by their path in it, sorted; hidden ones and broken links are left out."""
-    return [name for name in _named(folder) if (folder / name).is_file()]
+    return sorted(name for name, entry in _walk(folder) if entry.is_file())
 
 
 def find_broken_links(folder: Path) -> list[str]:
     """The links among them that lead nowhere."""
-    return [name for name in _named(folder) if not (folder / name).exists()]
+    return sorted(name for name, entry in _walk(folder) if entry.is_symlink() and not os.path.exists(entry))
 
 
 def is_picture(name: str) -> bool:
@@ -43,19 +44,27 @@ def is_picture(name: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES | OTHERS
 
 
-def _named(folder: Path) -> list[str]:
-    found: list[str] = []
+def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """What is named like a picture, links to folders followed, each folder once; asks the system for no file."""
     entered: set[tuple[int, int]] = set()
-    for here, folders, files in os.walk(folder, followlinks=True, onerror=_refused):
-        at = os.stat(here)
+    below = [""]
+    while below:
+        inside = below.pop()
+        try:
+            at = os.stat(folder / inside)
+            with os.scandir(folder / inside) as scanned:
+                entries = sorted(scanned, key=lambda entry: entry.name, reverse=True)
+        except OSError as error:
+            told = f"{error.filename}: {error.strerror}"
+            raise UsageError(f"{told}; a folder that can't be read is not left out in silence") from None
         if (at.st_dev, at.st_ino) in entered:  # a link that leads back
-            folders.clear()
             continue
         entered.add((at.st_dev, at.st_ino))
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        inside = Path(here).relative_to(folder)
-        found += [(inside / name).as_posix() for name in files if is_picture(name)]
-    return sorted(found)
+        for entry in entries:
+            if entry.is_dir() and not entry.name.startswith("."):
+                below.append(f"{inside}{entry.name}/")
+            elif is_picture(entry.name):
+                yield f"{inside}{entry.name}", entry
 
 
 def read_image(file: Path | IO[bytes], shape: tuple[int, int, int], middle: float = 1.0) -> Tensor:
@@ -112,10 +121,6 @@ def _on_white(picture: Image.Image) -> Image.Image:
     """What is transparent is white, as a page would show it."""
     full = picture.convert("RGBA")
     return Image.alpha_composite(Image.new("RGBA", full.size, "white"), full).convert("RGB")
-
-
-def _refused(error: OSError) -> None:
-    raise UsageError(f"{error.filename}: {error.strerror}; a folder that can't be read is not left out in silence")
 
 
 def _eight_bit(picture: Image.Image) -> Image.Image:

@@ -24,15 +24,25 @@ def claim(folder: Path, force: bool) -> None:
         if any(not path.name.startswith(".") for path in folder.iterdir()):
             raise UsageError(f"{folder} is not empty and holds no run: give another --out")
         return
-    if not force and any((folder / name).exists() for name in ("checkpoint", "result.json")):
+    begun = any((folder / name).exists() for name in ("checkpoint", "result.json"))
+    if begun and not force:
         raise UsageError(
             f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out "
             "(in Python: resume=True, force=True)"
         )
     with alone_in(folder):
-        _remove(folder / BEFORE)
-        (folder / BEFORE).mkdir()
-        _move(folder, folder / BEFORE)
+        if begun or not (folder / BEFORE / RECIPE).exists():  # else that one has more to lose
+            _remove(folder / BEFORE)
+            (folder / BEFORE).mkdir()
+            _move(folder, folder / BEFORE)
+        _clear(folder)
+
+
+def put_back(folder: Path) -> None:
+    """The folder as it was before `claim`; nothing if there was no run in it."""
+    if (folder / BEFORE / RECIPE).exists():
+        _clear(folder)
+        _move(folder / BEFORE, folder)
 
 
 @contextmanager
@@ -43,14 +53,17 @@ def replacing(folder: Path, begun: Callable[[], bool]) -> Iterator[None]:
     except Exception as problem:
         if not (folder / BEFORE / RECIPE).exists() or begun():
             raise
-        for name in PARTS:
-            _remove(folder / name)
-        _move(folder / BEFORE, folder)
+        put_back(folder)
         if isinstance(problem, Interrupted):
             raise Interrupted(f"stopped before the first step: {folder} is as it was", problem.code - 128) from None
         raise
     finally:
         _remove(folder / BEFORE)
+
+
+def _clear(folder: Path) -> None:
+    for name in PARTS:
+        _remove(folder / name)
 
 
 def _move(here: Path, there: Path) -> None:

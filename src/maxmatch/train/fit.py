@@ -39,7 +39,7 @@ from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info, save_model
 from maxmatch.nets.preprocess import Preprocessing
-from maxmatch.train.claim import claim, replacing
+from maxmatch.train.claim import claim, put_back, replacing
 from maxmatch.train.distributed import Ranks, check, joined
 from maxmatch.train.endings import one_line_errors, one_voice, to_resume
 from maxmatch.train.epochs import settle_epochs
@@ -123,10 +123,14 @@ def begin(
     if not ranks.first:
         return training
     claim(folder, force)
-    note_job(folder, job)
-    write_safely(folder / "recipe.json", recipe.to_json().encode())
-    split.save(folder / "split.json", images.sha256(), images.left_out, images.tested)
-    save_model(folder / "initial.safetensors", training.step.net, training.info)
+    try:
+        note_job(folder, job)
+        write_safely(folder / "recipe.json", recipe.to_json().encode())
+        split.save(folder / "split.json", images.sha256(), images.left_out, images.tested)
+        save_model(folder / "initial.safetensors", training.step.net, training.info)
+    except Exception:  # a full disk, for example
+        put_back(folder)
+        raise
     return training
 
 
