@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import json
 import re
 import tomllib
+import traceback
 import types
 import typing
 from collections.abc import Mapping
@@ -38,6 +40,27 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
         if key not in hints:
             raise UsageError(unknown("setting", f"{prefix}{key}", (f"{prefix}{name}" for name in hints)))
     return cls(**{key: convert(hints[key], value, f"{prefix}{key}") for key, value in values.items()})
+
+
+def find_class(module: str, name: str, told: str) -> Any:
+    """The class that `module:name` is the place of, where users may have written it; `told` begins the errors."""
+    try:
+        return getattr(importlib.import_module(module), name)
+    except Exception as error:  # whatever is wrong in a file of one's own
+        if place := _place(error, module):
+            what = f"{type(error).__name__}: {getattr(error, 'msg', error)}"
+            raise UsageError(f"{told}: {place} can't be imported: {what}") from None
+        where = "read as package.module:Class; for a file elsewhere type PYTHONPATH=ITS_FOLDER maxmatch ..."
+        raise UsageError(f"{told}: {error}; it is {where}") from None
+
+
+def _place(error: Exception, module: str) -> str | None:
+    """The file and the line of a module where its import ended; None if it was not found at all."""
+    if isinstance(error, SyntaxError):
+        return f"{error.filename}, line {error.lineno},"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.endswith(f"/{module.replace('.', '/')}.py")]
+    return f"{own[-1].filename}, line {own[-1].lineno}," if own else None
 
 
 def plain(value: Any) -> Any:

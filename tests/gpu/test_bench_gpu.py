@@ -26,6 +26,7 @@ def test_every_figure_is_there_and_a_rows_memory_is_its_own():
     assert {row["name"]: row["failed"] for row in net["rows"]} == {row["name"]: None for row in net["rows"]}
     assert set(net["parts"]) == {"t_data", "t_ff", "t_bp", "t_opt", "batch"}
     assert all(min(times) > 0 for times in net["raw"].values())
+    assert all(value > 0 for value in net["parts"].values()), net["parts"]
     assert set(net["inference"]) == {"fixmatch", "maxmatch"}
     memory = {row["name"]: row["memory_gib"] for row in net["rows"]}
     # The graph's pool is seen: K = 7 trains on 64 + 8 * 448 images jointly, on 64 + 448 after a selection.

@@ -211,3 +211,10 @@ def test_a_run_keeps_its_pixels_through_files_resume_and_init(tiny, tmp_path, mo
     assert read_info(tmp_path / "a" / "model.safetensors").preprocessing.std == (0.2,)
     fit(tiny("maxmatch", train={"steps": 2, "init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
     assert read_info(tmp_path / "b" / "model.safetensors").preprocessing.mean == (0.3,)
+
+
+def test_a_net_whose_file_can_not_be_imported_is_named_with_its_line(tmp_path, monkeypatch):
+    (tmp_path / "net_to_mend.py").write_text("import torch\nclass Net(torch.nn.Modul):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"net.name = 'net_to_mend:Net': .*net_to_mend.py, line 2, can't be imported"):
+        make_net("net_to_mend:Net", classes=2, channels=1)

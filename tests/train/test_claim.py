@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-import torch
 
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.methods.base import Target
@@ -116,6 +115,14 @@ def test_who_stops_before_the_first_step_has_the_old_run_back(tmp_path):
     assert content(tmp_path) == {"recipe.json": b"old", "result.json": b"done"}
 
 
+def test_ctrl_c_a_second_time_costs_no_run_either(tmp_path):
+    (tmp_path / "recipe.json").write_text("old")
+    claim(tmp_path, force=True)
+    with pytest.raises(KeyboardInterrupt), replacing(tmp_path, lambda: False):
+        raise KeyboardInterrupt
+    assert content(tmp_path) == {"recipe.json": b"old"}
+
+
 def test_a_first_run_that_is_stopped_before_its_first_step_may_go_on(tmp_path):
     claim(tmp_path, force=False)
     (tmp_path / "recipe.json").write_text("new")
@@ -128,4 +135,4 @@ def test_all_that_a_run_writes_is_known(tmp_path, tiny):
     pytest.importorskip("tensorboard")
     fit(tiny(), tmp_path, quiet=True, log=["tensorboard"])
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == {*PARTS} - {"report.html"}
-    assert torch.is_grad_enabled()
+    assert not (tmp_path / BEFORE).exists()

@@ -58,9 +58,10 @@ def show_saved(folder: Path, as_json: bool = False) -> None:
     """The tables of a benchmark as its record has them, without a word on what it was begun with."""
     try:
         found = json.loads((folder / "benchmark.json").read_text())
-        found["table"], found["runs"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise UsageError(f"{folder} holds no record of a benchmark: give its folder as --out") from None
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or not {"table", "runs"} <= set(found):
+        raise UsageError(f"{folder} holds no record of a benchmark: give its folder as --out")
     _show(found, as_json)
 
 

@@ -16,7 +16,9 @@ from maxmatch.errors import UsageError
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif"})
 # Pictures as well. Where Pillow can't read them they are named and left out like broken ones, not passed over.
-OTHERS = frozenset({".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf"})
+KNOWN = SUFFIXES | {
+    ".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf",
+}  # fmt: skip
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -41,7 +43,7 @@ def find_broken_links(folder: Path) -> list[str]:
 
 def is_picture(name: str) -> bool:
     """Whether a file is a picture by its name."""
-    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES | OTHERS
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in KNOWN
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import traceback
 from collections.abc import Mapping
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any
 
 from maxmatch.errors import UsageError, unknown
-from maxmatch.settings import build, plain
+from maxmatch.settings import build, find_class, plain
 
 if TYPE_CHECKING:
     from maxmatch.methods.base import Method
@@ -56,28 +54,12 @@ def method_class(name: str) -> type[Method]:
         raise UsageError(unknown("method", name, METHODS))
     from maxmatch.methods.base import Method
 
-    try:
-        cls = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever is wrong in a file of one's own
-        if place := _place(error, module):
-            what = f"{type(error).__name__}: {getattr(error, 'msg', error)}"
-            raise UsageError(f"method '{name}': {place} can't be imported: {what}") from None
-        where = "read as package.module:Class; for a file elsewhere type PYTHONPATH=ITS_FOLDER maxmatch ..."
-        raise UsageError(f"method '{name}': {error}; it is {where}") from None
+    cls = find_class(module, attribute, f"method '{name}'")
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UsageError(f"method '{name}': it is no subclass of maxmatch.methods.base.Method")
     if "__dataclass_fields__" not in vars(cls) and any("ClassVar" not in str(a) for a in get_annotations(cls).values()):
         raise UsageError(f"method '{name}': its options are not read; put @dataclass(frozen=True) above the class")
     return cls
-
-
-def _place(error: Exception, module: str) -> str | None:
-    """The file and the line of a module where its import ended; None if it was not found at all."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}, line {error.lineno},"
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename.endswith(f"/{module.replace('.', '/')}.py")]
-    return f"{own[-1].filename}, line {own[-1].lineno}," if own else None
 
 
 def make_method(values: Mapping[str, Any]) -> Method:

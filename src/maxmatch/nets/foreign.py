@@ -7,13 +7,13 @@ hand. Nothing is downloaded unless `pretrained` asks for it.
 from __future__ import annotations
 
 import difflib
-import importlib
 from typing import Any
 
 import torch
 from torch import nn
 
 from maxmatch.errors import UsageError, UserError
+from maxmatch.settings import find_class
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
 TIMM = "timm:"
@@ -102,10 +102,7 @@ def _timm(name: str, classes: int, channels: int, size: Size | None, dropout: fl
 
 def _own(name: str, classes: int, channels: int, dropout: float, pretrained: bool) -> nn.Module:
     place, attribute = name.split(":", 1)
-    try:
-        cls = getattr(importlib.import_module(place), attribute)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise UsageError(f"net.name = '{name}': {error}; it is read as package.module:Class") from None
+    cls = find_class(place, attribute, f"net.name = '{name}'")
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UsageError(f"net.name = '{name}': it is no subclass of torch.nn.Module")
     for setting, value in (("dropout", dropout), ("pretrained", pretrained)):

@@ -147,9 +147,9 @@ def _conclude(
     if not known:
         return "No run has a measured error."
     error, best = min(known)
-    told = f"{best} has the lowest error, {_percent(error)}."
     if len(known) > 1 and max(known)[0] == error:
         return f"All have the same error, {_percent(error)}."
+    told = f"{best} has the lowest error, {_percent(error)}."
     against = [pair for pair in pairs if best in (pair.first, pair.other)]
     alike = len({pair.n for pair in against}) == 1
     told_of = []

@@ -50,7 +50,7 @@ def replacing(folder: Path, begun: Callable[[], bool]) -> Iterator[None]:
     """Within: the new run trains. If it fails before it has `begun`, the folder is as it was; else the old run goes."""
     try:
         yield
-    except Exception as problem:
+    except BaseException as problem:  # Ctrl-C a second time too
         if not (folder / BEFORE / RECIPE).exists() or begun():
             raise
         put_back(folder)

@@ -99,7 +99,7 @@ def fit(
 
 
 def _replacing(folder: Path, training: Training, ranks: Ranks) -> AbstractContextManager[None]:
-    """Within: the run trains; one that it replaces is gone with its first step, or back if there is none."""
+    """Within: the run trains; one that it replaces is gone at the end, or back if not a step was done."""
     return replacing(folder, lambda: training.progress.step > 0) if ranks.first else nullcontext()
 
 
@@ -128,7 +128,7 @@ def begin(
         write_safely(folder / "recipe.json", recipe.to_json().encode())
         split.save(folder / "split.json", images.sha256(), images.left_out, images.tested)
         save_model(folder / "initial.safetensors", training.step.net, training.info)
-    except Exception:  # a full disk, for example
+    except BaseException:  # a full disk, for example
         put_back(folder)
         raise
     return training
