@@ -5,7 +5,8 @@
     python benchmarks/worst_case.py runs/worst
 
 The errors are those of the runs in the folder, which may have shared the GPU. Then every run's step is timed alone, one
-after the other, by its recipe and the clock of `maxmatch bench`, when all is compiled.
+after the other, by its recipe and the clock of `maxmatch bench`, when all is compiled. Typed again, it goes on with the
+runs that the record does not have yet.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import itertools
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from record import Record
@@ -41,8 +43,10 @@ def main() -> None:
     if asked.runs is None:
         print(",".join(METHODS))
         return
-    record, found = Record(asked.name), []
+    record = Record(asked.name)
     trained = json.loads((asked.runs / "benchmark.json").read_text())
+    before = timed(record, trained)
+    found: list[dict[str, Any]] = []
     record.say(
         f"{trained['dataset']}, {trained['labels']} labels, fold {trained['folds'][0]}: error in percent, steps/s"
     )
@@ -50,14 +54,20 @@ def main() -> None:
     for run in trained["runs"]:
         if run["state"] != "finished" or run["fold"] != trained["folds"][0]:
             continue
-        folder = asked.runs / folder_name(run["method"]) / f"fold-{run['fold']}"
-        recipe = resumed_recipe(folder, {})
+        recipe = resumed_recipe(asked.runs / folder_name(run["method"]) / f"fold-{run['fold']}", {})
         device = torch.device(str(recipe.train.device))
-        found.append({**run, "milliseconds": milliseconds(recipe, device, asked.steps)})
+        found.append(before.get(run["method"]) or {**run, "milliseconds": milliseconds(recipe, device, asked.steps)})
         release(device, compiled=False)
         first, each = (typical(row["milliseconds"], device) for row in (found[0], found[-1]))
         record.say(f"{run['method']:<30}{run['last']:>8.2f}{1e3 / each:>10.1f}{each / first:>10.2f} times")
         record.save({"trained_by": trained["command"], "commit": trained["commit"], "rows": found})
+
+
+def timed(record: Record, trained: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The rows by method that an earlier call has timed of the same benchmark."""
+    before = json.loads(record.path.read_text())["results"] if record.path.exists() else {}
+    same = (before.get("trained_by"), before.get("commit")) == (trained["command"], trained["commit"])
+    return {row["method"]: row for row in before["rows"]} if same else {}
 
 
 def milliseconds(recipe: Recipe, device: torch.device, repeats: int) -> list[float]:

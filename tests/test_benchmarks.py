@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from maxmatch import compose, fit, load_images
 from maxmatch.bench import origin
+from maxmatch.cli import main
+from maxmatch.methods.base import Batch
 from maxmatch.nets.model_file import load_model
+from maxmatch.train.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 
@@ -20,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield
-    for name in ("record", "turns", "first_weights"):
+    for name in ("record", "turns", "first_weights", "worst_case", "trials"):
         sys.modules.pop(name, None)
 
 
@@ -103,3 +107,60 @@ def test_other_first_weights_are_a_start_for_a_run(benchmarks, tmp_path, monkeyp
     correlation = torch.corrcoef(answers)
     assert (correlation - torch.eye(8)).abs().max() < 0.2
     assert torch.equal(start.stem.weight[8:], -start.stem.weight[:8])
+
+
+def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_path, monkeypatch, capsys):
+    import record
+    import worst_case
+
+    methods = ["fixmatch", "maxmatch:k=2"]
+    wanted = f"benchmark digits@20 --methods {','.join(methods)} --folds 1, --steps 1 --out {tmp_path / 'runs'}"
+    with pytest.raises(SystemExit, match="0"):
+        main(wanted.split())
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["worst_case.py", str(tmp_path / "runs")])
+    asked: list[object] = []
+
+    def measured(recipe: Recipe, *_: object) -> list[float]:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(recipe.method.k)
+        return [2.0, 2.0]
+
+    monkeypatch.setattr(worst_case, "milliseconds", measured)
+    with pytest.raises(KeyboardInterrupt):
+        worst_case.main()
+    monkeypatch.setattr(worst_case, "milliseconds", lambda recipe, *_: asked.append(recipe.method.k) or [4.0, 4.0])
+    worst_case.main()
+    assert asked == [1, 2]  # neither was measured twice
+    found = json.loads((tmp_path / "worst-case.json").read_text())
+    assert [row["method"] for row in found["results"]["rows"]] == methods
+    assert [line.split()[2:] for line in found["printed"][2:]] == [
+        ["500.0", "1.00", "times"],
+        ["250.0", "2.00", "times"],
+    ]
+    # Of another benchmark nothing is taken over.
+    trained = json.loads((tmp_path / "runs" / "benchmark.json").read_text())
+    (tmp_path / "runs" / "benchmark.json").write_text(json.dumps(trained | {"commit": "another"}))
+    worst_case.main()
+    assert asked == [1, 2, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["Guesses", "Late"])
+def test_the_trials_teach_by_their_own_opinion(benchmarks, tmp_path, name):
+    import trials
+
+    given = {"method": {"k": 3, "over": "worst"}, "train": {"steps": 2, "evaluate_every": 2}}
+    assert fit(compose("digits", f"trials:{name}", given=given), tmp_path / "run", quiet=True)["unlabeled_loss"] > 0
+    batch = Batch(torch.zeros(0), torch.zeros(0), torch.arange(2), torch.zeros(2, 2, 1), torch.zeros(3, 2, 1))
+    first, second = torch.tensor([[9.0, 0.0], [0.0, 9.0]]), torch.tensor([[0.0, 9.0], [0.0, 9.0]])
+    run = SimpleNamespace(progress=torch.tensor(0.2), teacher=lambda *groups: [second])
+    method = getattr(trials, name)()
+    if name == "Guesses":
+        assert method.needs.weak == len(method.anchors(batch)) == 2
+        assert method.opinion(run, batch, [first, second], [])[:, 1].tolist() == pytest.approx([0.5, 1.0], abs=1e-3)
+        return
+    assert method.taught_by_average
+    assert method.opinion(run, batch, [first], []).argmax(-1).tolist() == [0, 1]
+    run.progress = torch.tensor(0.3)
+    assert method.opinion(run, batch, [first], []).argmax(-1).tolist() == [1, 1]

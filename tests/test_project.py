@@ -90,7 +90,33 @@ def test_the_readme_s_errors_and_seconds_are_those_of_the_records():
     for name, row in (("fast-10min", "`fast-10min` had {} % there"), ("fast-1min", "| {} (fold 3) | {:.0f} |")):
         alone = json.loads((records / "cifar10-250-alone" / f"{name}.json").read_text())
         assert row.format(f"{alone['result']['error']['last']:.2f}", alone["seconds_by_the_clock"]) in readme, name
+    pairs = [
+        "{:.2f} and {:.2f}".format(
+            *(
+                json.loads((records / name / "benchmark.json").read_text())["runs"][0]["last"]
+                for name in (few, few + "-one-view")
+            )
+        )
+        for few in ("cifar10-4000", "cifar10-40")
+    ]
+    assert f"{'; '.join(pairs)} (fold 3)" in readme
     seconds = json.loads((records / "cifar10-250-alone" / "fast-10min.json").read_text())["seconds_by_the_clock"]
     headline = re.search(r"\*\*250 labels.*\*\*", readme, re.DOTALL)[0]
     assert f"6.10 % error, in {seconds:.0f} seconds" in headline
     assert f"| {seconds:.0f} |" in readme
+
+
+def test_the_table_of_the_worst_case_is_that_of_its_records():
+    text = (ROOT / "benchmarks" / "README.md").read_text()
+    table = text.partition("### CIFAR-10 with 250 labels")[2].partition("What it says")[0]
+    shown = [line.split(" | ")[1:] for line in table.splitlines() if re.match(r"\| .*\d+\.\d\d \|", line)]
+    records = ROOT / "benchmarks" / "records"
+    runs = json.loads((records / "cifar10-250-worst-case" / "benchmark.json").read_text())["runs"]
+    errors = [[f"{run['last']:.2f}", f"{run['robust_error']:.2f}"] for run in runs]
+    assert [row[:2] for row in shown] == errors
+    timed = json.loads((records / "worst-case.json").read_text())["results"]["rows"]
+    times = {row["method"]: np.mean(row["milliseconds"]) for row in timed}
+    for run, row in zip(runs, shown, strict=True):
+        if run["method"] in times:
+            each = times[run["method"]]
+            assert row[2:] == [f"{1e3 / each:.1f}", f"{each / times['fixmatch']:.2f} |"], run["method"]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -604,6 +605,17 @@ def test_many_compiled_runs_have_room_and_find_what_others_compiled(tiny):
         assert kept.autograd_cache_allow_custom_autograd_functions
     assert torch._dynamo.config.recompile_limit == usual
     assert not kept.autograd_cache_allow_custom_autograd_functions
+
+
+def test_while_a_step_compiles_torch_s_advice_on_precision_is_not_shown_and_other_warnings_are(tiny):
+    advice = "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled."  # as 2.11 has it
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("always")
+        with torch_settings(resolve(tiny(train={"step": "compiled"}), device="cpu", threads=1)):
+            warnings.warn(advice, UserWarning, stacklevel=1)
+            warnings.warn("something else", UserWarning, stacklevel=1)
+        warnings.warn(advice, UserWarning, stacklevel=1)
+    assert [str(warning.message) for warning in shown] == ["something else", advice]
 
 
 @pytest.mark.parametrize("text", ["[]", '{"steps": "x"}', '{"error": {}}', "{"])

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -307,12 +308,14 @@ def _room_to_compile() -> Iterator[None]:
 
     Passes are compiled whole with several ranks too: what DDP would cut them for, the reductions inside forbid. The
     next run finds on disk what this one has compiled, also where the backward formulas are our own (nets/fused.py).
+    torch 2.11 advises against the precision of float32 products, which is the one that is wanted.
     """
     import torch._dynamo
     import torch._functorch.config as traced
 
     room = torch._dynamo.config.patch(recompile_limit=256, accumulated_recompile_limit=1024, optimize_ddp=False)
-    with room, traced.patch(autograd_cache_allow_custom_autograd_functions=True):
+    with room, traced.patch(autograd_cache_allow_custom_autograd_functions=True), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "TensorFloat32 tensor cores")
         try:
             yield
         finally:
