@@ -1,23 +1,25 @@
-"""Targets made with more care, as methods of one's own: FreeMatch whose labels are better, for a little more time.
+"""FreeMatch with changes to try, as methods of one's own.
 
     PYTHONPATH=src:benchmarks maxmatch train digits@20 --method trials:Guesses --k 3 --over worst
 
 `Guesses`: the mean prediction of several weak views makes the label, as MixMatch guesses it. `Late`: from a share of
-the training on the averaged net makes it, which then errs less than the net itself.
+the training on the averaged net makes it, which then errs less than the net itself. `Mild`: towards the end weak views
+are taught instead of strong ones, which lie nearer to what is tested. `Soft`: what is taught is the sharpened
+prediction, as UDA has it, and not its label.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from maxmatch.methods.base import Batch, Needs, Run
+from maxmatch.methods.base import Batch, Needs, Run, Target
 from maxmatch.methods.freematch import FreeMatch
-from maxmatch.methods.functional import probabilities
+from maxmatch.methods.functional import probabilities, sharpen
 
 
 @dataclass(frozen=True)
@@ -48,3 +50,27 @@ class Late(FreeMatch):
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         own, average = probabilities(anchored[0]), probabilities(run.teacher(batch.weak[0])[0])
         return torch.where(run.progress < self.late, own, average)
+
+
+@dataclass(frozen=True)
+class Mild(FreeMatch):
+    """FreeMatch, taught on other weak views from `late` of the training on."""
+
+    late: float = 0.8
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(weak=2, strong=self.k)
+
+    def prepare(self, run: Run, batch: Batch) -> Batch:
+        return replace(batch, strong=torch.where(run.progress < self.late, batch.strong, batch.weak[1]))
+
+
+@dataclass(frozen=True)
+class Soft(FreeMatch):
+    """FreeMatch, teaching the prediction, sharpened by `temperature`."""
+
+    temperature: float = 0.4
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        return super().teach(p, run, batch, x)._replace(value=sharpen(p, self.temperature))

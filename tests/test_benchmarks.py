@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,8 @@ from maxmatch import compose, fit, load_images
 from maxmatch.bench import origin
 from maxmatch.cli import main
 from maxmatch.methods.base import Batch
+from maxmatch.methods.freematch import FreeMatch
+from maxmatch.methods.functional import sharpen
 from maxmatch.nets.model_file import load_model
 from maxmatch.train.recipe import Recipe
 
@@ -146,8 +149,8 @@ def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_pa
     assert asked == [1, 2, 1, 2]
 
 
-@pytest.mark.parametrize("name", ["Guesses", "Late"])
-def test_the_trials_teach_by_their_own_opinion(benchmarks, tmp_path, name):
+@pytest.mark.parametrize("name", ["Guesses", "Late", "Mild", "Soft"])
+def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     import trials
 
     given = {"method": {"k": 3, "over": "worst"}, "train": {"steps": 2, "evaluate_every": 2}}
@@ -159,6 +162,19 @@ def test_the_trials_teach_by_their_own_opinion(benchmarks, tmp_path, name):
     if name == "Guesses":
         assert method.needs.weak == len(method.anchors(batch)) == 2
         assert method.opinion(run, batch, [first, second], [])[:, 1].tolist() == pytest.approx([0.5, 1.0], abs=1e-3)
+        return
+    if name == "Mild":
+        batch = replace(batch, weak=torch.arange(4.0).view(2, 2, 1), strong=torch.full((3, 2, 1), 9.0))
+        assert method.prepare(run, batch).strong.flatten().tolist() == [9.0] * 6
+        run.progress = torch.tensor(0.8)
+        assert method.prepare(run, batch).strong.flatten().tolist() == [2.0, 3.0] * 3
+        return
+    if name == "Soft":
+        run = SimpleNamespace(state=method.state(2, 2), mean=lambda value: value)
+        p = torch.tensor([[0.8, 0.2], [0.5, 0.5]])
+        target = method.teach(p, run, batch, None)
+        assert torch.allclose(target.value, sharpen(p, 0.4))
+        assert torch.equal(target.keep, FreeMatch().teach(p, run, batch, None).keep)
         return
     assert method.taught_by_average
     assert method.opinion(run, batch, [first], []).argmax(-1).tolist() == [0, 1]
