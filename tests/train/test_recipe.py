@@ -118,6 +118,8 @@ def test_the_learning_rate_by_hand():
     assert learning_rate(77, schedule="constant", **common) == 0.03
     assert learning_rate(75, schedule="linear", **common) == pytest.approx(0.0075)
     assert learning_rate(55, schedule="linear", warmup=10, **common) == pytest.approx(0.015)
+    assert learning_rate(75, schedule="quadratic", **common) == pytest.approx(0.001875)
+    assert learning_rate(55, schedule="quadratic", warmup=10, **common) == pytest.approx(0.0075)
     warm = [learning_rate(t, schedule="cosine", warmup=4, **common) for t in range(5)]
     assert warm == pytest.approx([0.0075, 0.015, 0.0225, 0.03, 0.03])
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-Schedule = Literal["cosine-7/16", "cosine", "cosine-epoch", "linear", "milestones", "constant"]
+Schedule = Literal["cosine-7/16", "cosine", "cosine-epoch", "linear", "quadratic", "milestones", "constant"]
 
 
 def learning_rate(
@@ -21,7 +21,8 @@ def learning_rate(
 ) -> float:
     """Linear warm-up over the first `warmup` steps, then lr cos(7 pi t / 16 T), lr (1 + cos(pi t / T)) / 2, or lr.
 
-    `linear` is lr (1 - t / T), which is small for a shorter time than `cosine`. `cosine-epoch` is `cosine` with one
+    `linear` is lr (1 - t / T), which is small for a shorter time than `cosine`; `quadratic` is lr (1 - t / T)^2, which
+    is large for a shorter time: half of the training is below a quarter of lr. `cosine-epoch` is `cosine` with one
     value for each of the `epochs`, that of its first step, as EMAN's code has it; without epochs the two are the same.
     `milestones` are shares of all steps: from each of them on the rate is a tenth of what it was.
 
@@ -40,8 +41,8 @@ def learning_rate(
         return lr * math.cos(7 * math.pi * t / 16)
     if schedule in ("cosine", "cosine-epoch"):
         return lr * (0.5 + 0.5 * math.cos(math.pi * t))
-    if schedule == "linear":
-        return lr * (1 - t)
+    if schedule in ("linear", "quadratic"):
+        return lr * (1 - t) ** (2 if schedule == "quadratic" else 1)
     if schedule == "milestones":
         return lr / 10.0 ** sum(step / steps >= milestone for milestone in milestones)
     return lr
