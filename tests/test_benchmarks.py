@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
 from dataclasses import replace
@@ -27,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield
-    for name in ("record", "turns", "first_weights", "worst_case", "trials"):
+    for name in ("record", "turns", "first_weights", "worst_case", "trials", "alone"):
         sys.modules.pop(name, None)
 
 
@@ -180,3 +181,22 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     assert method.opinion(run, batch, [first], []).argmax(-1).tolist() == [0, 1]
     run.progress = torch.tensor(0.3)
     assert method.opinion(run, batch, [first], []).argmax(-1).tolist() == [1, 1]
+
+
+def test_a_training_alone_is_timed_from_outside_with_empty_caches(benchmarks, tmp_path, monkeypatch):
+    import alone
+
+    monkeypatch.setattr(alone, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["alone.py", "some/digits", "digits@20 --steps 1 --seed 3"])
+    monkeypatch.setenv("TRITON_CACHE_DIR", "full")
+    called: list[dict[str, str] | None] = []
+    run = alone.subprocess.run
+    monkeypatch.setattr(alone.subprocess, "run", lambda *a, **k: called.append(k.get("env")) or run(*a, **k))
+    alone.main()
+    found = json.loads((tmp_path / "some" / "digits.json").read_text())
+    assert found["command"] == "maxmatch train digits@20 --steps 1 --seed 3 --no-report"
+    assert found["seconds_by_the_clock"] > found["result"]["seconds_total"] > 0
+    assert (found["result"]["steps"], found["result"]["seed"]) == (1, 3)
+    assert called[0]["TRITON_CACHE_DIR"] != "full"
+    rows = gzip.decompress((tmp_path / "some" / "digits.jsonl.gz").read_bytes()).decode().splitlines()
+    assert json.loads(rows[-1])["step"] == 1
