@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import csv
 import json
+import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from safetensors.torch import load_file
 
 import maxmatch
@@ -418,3 +422,91 @@ def test_mistakes_in_a_sweep_are_one_line(tmp_path, capsys, words, line):
     assert code == 2
     assert line in err
     assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--sweep", "data.labels=20,99999"], "99999"),
+        (["--sweep", "net.name=wrn-10-1,nosuch"], "nosuch"),
+    ],
+)
+def test_every_value_of_a_sweep_is_looked_at_before_the_first_run(tmp_path, capsys, steps, words, line):
+    code, _, err = call(capsys, "benchmark", "digits", *words, "--folds", "1", *SMALL, "--out", tmp_path / "a")
+    assert code != 0
+    assert line in err.splitlines()[-1]
+    assert steps == []
+
+
+def pictures(folder: Path, classes: str = "ab", test: str = "ab") -> Path:
+    """Grey squares in the layout of one's own pictures."""
+    for place, names, first in (("labeled", classes, 0), ("test", test, 100)):
+        for number, name in enumerate(names):
+            for copy in range(3):
+                path = folder / place / name / f"{copy}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.new("L", (8, 8), first + 20 * number + 5 * copy).save(path)
+    for copy in range(4):
+        (folder / "unlabeled").mkdir(exist_ok=True)
+        Image.new("L", (8, 8), 200 + copy).save(folder / "unlabeled" / f"{copy}.png")
+    return folder
+
+
+def test_runs_on_other_pictures_are_not_taken_for_its_own(tmp_path, capsys, steps):
+    one, other = pictures(tmp_path / "one" / "pics"), pictures(tmp_path / "other" / "pics", classes="abc")
+    words = ["--methods", "supervised", "--folds", "1", *SMALL, "--out", tmp_path / "out"]
+    assert call(capsys, "benchmark", one, *words)[0] == 0
+    before = (tmp_path / "out" / "benchmark.json").read_text()
+    steps.clear()
+    code, _, err = call(capsys, "benchmark", other, *words)
+    assert (code, steps) == (1, [])
+    assert "belongs to other images than these" in err
+    # Moved, they are the same; with other test pictures they are not.
+    one.rename(tmp_path / "moved")
+    assert call(capsys, "benchmark", tmp_path / "moved", *words)[0] == 0
+    shutil.rmtree(tmp_path / "moved" / "test" / "b")
+    code, _, err = call(capsys, "benchmark", tmp_path / "moved", *words[:3], "2", *words[4:])
+    assert (code, steps) == (1, [])
+    assert "belongs to other images than these" in err
+    assert json.loads(before)["runs"] == record(tmp_path / "out")["runs"]
+
+
+def test_a_narrower_benchmark_keeps_how_the_other_runs_came_about(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "a")
+    narrow = [*COMMAND[:3], "fixmatch", "--folds", "1,", *SMALL]
+    code, out, _ = call(capsys, *narrow, "--out", tmp_path / "a")
+    assert (code, "maxmatch" in out) == (0, False)
+    assert [(row["method"], row["fold"]) for row in record(tmp_path / "a")["runs"]] == [("fixmatch", 1)]
+    assert call(capsys, *COMMAND, "--out", tmp_path / "a")[0] == 0
+    assert record(tmp_path / "a")["runs"] == record(whole)["runs"]
+
+
+def test_a_method_that_has_much_to_say_does_not_stop_the_others(broken, tmp_path, capfd, monkeypatch):
+    broken.write_text(BROKEN.replace('"it never worked\\nat all"', '"loud " * 100_000'))
+    typed = ["benchmark", "digits@20", "--methods", "broken:Broken,fixmatch", "--folds", "1,", *SMALL, "--jobs", "2"]
+    code, _, _ = call(capfd, *typed, "--out", tmp_path / "b")
+    assert code == 1
+    failed, fine = numbers(tmp_path / "b")
+    assert (failed["state"], fine["state"]) == ("failed", "finished")
+    assert 100 < len(failed["failed"]) < 2000
+    # Whatever is sent is heard before the process is waited for.
+    ear, mouth = multiprocessing.Pipe(duplex=False)
+    loud = threading.Thread(target=lambda: mouth.send(benchmark_runs.Outcome(None, "loud " * 100_000)))
+    loud.start()
+    assert ear.poll(20)
+
+    class Speaker:
+        exitcode = 0
+
+        def join(self) -> None:
+            loud.join(20)
+            assert not loud.is_alive()
+
+    assert len(benchmark_runs._hear(Speaker(), ear).failed) == 500_000
+
+
+@pytest.mark.parametrize("words", [["--methods", "fixmatch"], ["--folds", "1,"], ["--set", "train.lr=1"]])
+def test_the_saved_table_alone_refuses_what_it_would_ignore(whole, capsys, words):
+    code, out, err = call(capsys, "benchmark", "--only-table", "--out", whole, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"maxmatch: {words[0]}: --only-table with nothing but --out shows all that is there")

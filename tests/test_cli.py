@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,9 @@ from PIL import Image
 from rich.console import Console
 
 import maxmatch
-from maxmatch.cli import run
-from maxmatch.cli.using import _confusion
+from maxmatch.cli import main, run
+from maxmatch.cli.using import _confusion, _mistakes
+from maxmatch.nets.model_file import load_model, save_model
 from maxmatch.train.launcher import launcher, note_job
 from maxmatch.train.recipes import RECIPES, compose
 
@@ -201,6 +203,35 @@ def test_the_confusion_matrix_fits_the_screen():
         assert text.count("1000") == 10
         assert ("10 truck" in text) == (width == 80)
         assert all(name in text for name in names)
+
+
+@pytest.mark.parametrize("width", [30, 200])
+def test_names_of_classes_and_folders_are_no_markup(width):
+    names, run = ["[red]", "[/b]", "plain", ":cat:"], "runs/[a]"
+    counts = [[1 if a == b else 5 for b in range(4)] for a in range(4)]
+    for table in (_confusion(names, counts, run, width), _mistakes(names, counts, run)):
+        console = Console(width=200, file=io.StringIO())
+        console.print(table)
+        text = console.file.getvalue()
+        assert all(name in text for name in (*names, run))
+
+
+def test_a_terminal_that_can_t_show_a_class_is_no_error(trained, tmp_path, monkeypatch):
+    odd = shutil.copytree(trained, tmp_path / "odd")
+    net, info = load_model(odd / "model.safetensors")
+    names = ("zéro ö", os.fsdecode(b"\xff"), *info.classes[2:])
+    save_model(odd / "model.safetensors", net, replace(info, classes=names))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for encoding, shown in (("ascii", r"z\xe9ro \xf6"), ("utf-8", "zéro ö")):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        monkeypatch.setattr(sys, "stdout", stream)
+        with pytest.raises(SystemExit) as left:
+            main(["evaluate", str(odd)])
+        assert left.value.code == 0
+        stream.flush()
+        text = stream.buffer.getvalue().decode(encoding)
+        assert shown in text
+        assert r"\udcff" in text
 
 
 def test_predict_writes_over_no_file_unless_told_to(trained, pictures, capsys, tmp_path):
@@ -565,7 +596,7 @@ def test_help_names_every_recipe(capsys):
 def test_settings_lists_everything_and_can_be_given_back(tmp_path, capsys):
     code, out, _ = call(capsys, "settings", "digits@40", "--method", "fixmatch")
     assert code == 0
-    for word in ("[train]", "lr = 0.4", "labels = 40", "# cutout =", "threshold = 0.95", "[evaluate]"):
+    for word in ("[train]", "lr = 0.4", "labels = 40", 'cutout = "unset"', "threshold = 0.95", "[evaluate]"):
         assert word in out, word
     (tmp_path / "mine.toml").write_text(out)
     assert call(capsys, "settings", "digits@40", "--config", tmp_path / "mine.toml")[1] == out
@@ -730,6 +761,27 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_scraps(tmp_path, monkeypa
         write_safely(path, b"new")
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_of_two_who_write_one_file_at_once_each_writes_its_own(tmp_path):
+    """Who ends last has its place, whole; the first has the name by which `maxmatch data shard` knows what is left."""
+    from maxmatch.files import write_safely, writing_safely
+
+    path = tmp_path / "race.csv"
+    with writing_safely(path) as first:
+        first.write(b"the first, and the longer one")
+        assert [p.name for p in tmp_path.iterdir()] == [".race.csv.tmp"]
+        with writing_safely(path) as second:
+            second.write(b"the second")
+            assert all(p.name.startswith(".race.csv.") and p.suffix == ".tmp" for p in tmp_path.iterdir())
+        assert path.read_bytes() == b"the second"
+        with pytest.raises(KeyboardInterrupt), writing_safely(path):
+            raise KeyboardInterrupt
+    assert path.read_bytes() == b"the first, and the longer one"
+    assert [p.name for p in tmp_path.iterdir()] == ["race.csv"]
+    (tmp_path / ".race.csv.tmp").write_bytes(b"as a kill leaves it")
+    write_safely(path, b"another")
+    assert path.read_bytes() == b"another"
 
 
 def test_of_several_processes_one_speaks(capsys, monkeypatch, trained):

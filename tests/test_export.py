@@ -19,6 +19,7 @@ from torch import nn
 import maxmatch
 from maxmatch import export
 from maxmatch.cli import run as command
+from maxmatch.data import fetch, store
 from maxmatch.data.folder import fit_picture
 from maxmatch.errors import UsageError, UserError
 from maxmatch.evaluate.classifier import Classifier
@@ -232,6 +233,46 @@ def test_real_pictures_have_several_sizes_and_the_run_s_own(run):
     assert len({batch.shape[1:3] for batch in found}) == 5
     assert (8, 8) in {batch.shape[1:3] for batch in found}
     assert all(batch.dtype == np.uint8 and batch.shape[3] == 3 for batch in found)
+
+
+def trained_on(folder: Path, **data: object) -> Path:
+    """A run folder, as far as it tells what its data are."""
+    folder.mkdir()
+    (folder / "recipe.json").write_text(json.dumps({"data": data}))
+    return folder
+
+
+def test_a_folder_that_holds_shards_or_nothing_has_no_pictures_to_compare(tmp_path, capsys):
+    for name in ("pictures/cat", "pictures/dog", "empty"):
+        (tmp_path / name).mkdir(parents=True)
+    for number in range(20):
+        picture = Image.fromarray(CHINA[number : number + 30, :40])
+        picture.save(tmp_path / "pictures" / ("cat", "dog")[number % 2] / f"{number}.png")
+    assert command(["data", "shard", str(tmp_path / "pictures"), str(tmp_path / "shards")]) == 0
+    sizes = {}
+    for name in ("pictures", "shards", "empty"):
+        run = trained_on(tmp_path / f"run-{name}", name="folder", path=str(tmp_path / name))
+        sizes[name] = [batch.shape[1:3] for batch in real_pictures(run)]
+    assert sizes["shards"] == sizes["empty"] == sizes["pictures"][:-16]
+    assert sizes["pictures"][-16:] == [(30, 40)] * 16
+
+
+def test_no_data_are_fetched_for_a_comparison(tmp_path, monkeypatch):
+    def downloads(name):
+        raise AssertionError(f"{name} is fetched")
+
+    monkeypatch.setenv("MAXMATCH_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr(fetch, "_fetch", lambda name, source: downloads(name))
+    run = trained_on(tmp_path / "run", name="svhn", protocol="usb")
+    photographs = real_pictures(run)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 3, 32, 32), np.uint8)
+    arrays = {"x": pixels[:2], "y": np.array([0, 1]), "test_x": pixels[2:], "test_y": np.array([1])}
+    store.keep("svhn", arrays, "nowhere")  # but the run was trained with the extra images
+    assert len(real_pictures(run)) == len(photographs)
+    store.keep("svhn-extra", arrays, "nowhere")
+    *others, own = real_pictures(run)
+    assert len(others) == len(photographs)
+    np.testing.assert_array_equal(own, pixels[2:].transpose(0, 2, 3, 1))
 
 
 @pytest.mark.parametrize("size", [(300, 400), (411, 257), (256, 256), (90, 133)])

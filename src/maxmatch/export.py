@@ -34,9 +34,11 @@ from PIL import Image
 from torch import Tensor, nn
 
 from maxmatch import __version__
-from maxmatch.data import DATASETS
+from maxmatch.data import DATASETS, store
 from maxmatch.data.datasets import load_images
-from maxmatch.data.folder import fit_picture, list_images, open_image
+from maxmatch.data.folder import find_pictures, fit_picture, open_image
+from maxmatch.data.sources import SOURCES
+from maxmatch.data.split import name_of_pool
 from maxmatch.errors import UsageError, UserError, unknown
 from maxmatch.evaluate.classifier import Classifier, load
 from maxmatch.files import write_safely
@@ -239,7 +241,7 @@ def compare(classifier: Classifier, program: Program, pictures: list[Pictures]) 
 
 
 def real_pictures(run: Path) -> list[Pictures]:
-    """Batches of real images of several sizes: the run's own if its data has a name, parts of two photographs."""
+    """Batches of real images of several sizes: parts of two photographs, and the run's own as far as they are here."""
     from sklearn.datasets import load_sample_images
 
     china, flower = (np.array(photograph, np.uint8) for photograph in load_sample_images().images)  # 427 x 640
@@ -247,13 +249,15 @@ def real_pictures(run: Path) -> list[Pictures]:
     found += [np.stack([china[y : y + 64, x : x + 64] for y in range(0, 300, 100) for x in range(0, 500, 100)])]
     data = saved_data(run)
     if data.name in DATASETS and data.name != "imagenet":
-        images = load_images(data.name, data.protocol)
-        own = (images.x if images.test_x is None else images.test_x)[:16]
-        found.append(own.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy())
+        pool = name_of_pool(data.name, data.protocol)
+        if pool not in SOURCES or store.kept_at(pool).exists():  # nothing is downloaded for a comparison
+            images = load_images(data.name, data.protocol)
+            own = (images.x if images.test_x is None else images.test_x)[:16]
+            found.append(own.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy())
     elif data.path is not None and Path(data.path).is_dir():
-        for path in list_images(Path(data.path))[:16]:
+        for name in find_pictures(Path(data.path))[:16]:  # shards have none
             with suppress(OSError):
-                found.append(np.array(open_image(path, 3))[None])
+                found.append(np.array(open_image(Path(data.path) / name, 3))[None])
     return [np.ascontiguousarray(batch) for batch in found]
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
+import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, top_k_accuracy_score
@@ -89,14 +92,64 @@ def test_robust_errors_are_the_same_in_parts_and_tell_how_far_they_are(monkeypat
     heard: list[int] = []
     monkeypatch.setattr(robust, "CHUNK", 4)
     assert robust_errors(predict, images, labels, strong, 2, 3, heard.append) == whole
-    assert heard == [4, 4, 2]
+    assert np.cumsum(heard).tolist() == [1, 2, 3, 4, 6, 6, 8, 9, 10]  # of nine parts: the images, then each view
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_robust_errors_are_those_of_views_drawn_from_the_plan_by_hand(monkeypatch, shared):
+    """Oracle: all views at once, each from a stream of its own."""
+    images = torch.randint(0, 256, (10, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    labels, strong = torch.arange(10) % 2, Views(Weak(), randaugment("usb", cutout=0), shared_crop=shared)
+
+    def predict(x):
+        return (x.float().mean((1, 2, 3)) > 127).long()
+
+    def draws(stream, count):
+        return torch.from_numpy(Plan(3).uniforms(f"evaluate/robust/{stream}", 0, (10, count)))
+
+    u = torch.stack([draws(view, strong.strong_uniforms) for view in range(5)])
+    expected = strong.strong_views(images, u, draws("weak", strong.weak_uniforms)).images
+    wrong = torch.stack([predict(view) != labels for view in (images, *expected)])
+    errors = (100 * wrong.any(0).double().mean().item(), 100 * wrong[1:].any(0).double().mean().item())
+    assert 0 < errors[1] < 100
+    for chunk in (3, 512):
+        monkeypatch.setattr(robust, "CHUNK", chunk)
+        assert robust_errors(predict, images, labels, strong, 5, 3) == errors
+        assert torch.equal(torch.stack(list(robust_views(images, strong, 5, Plan(3), chunk))), expected)
+
+
+def test_thousands_of_views_need_the_memory_of_one(monkeypatch):
+    """No view is made before the one before it has been judged, and of the draws only one view's are held."""
+    made, peaks = [], {}
+
+    class Counted(Views):
+        def strong_views(self, *given, **named):
+            made.append("made")
+            return super().strong_views(*given, **named)
+
+    def predict(x):
+        most.append(len(made))
+        made.clear()
+        return torch.zeros(len(x)).long()
+
+    images = torch.zeros((64, 1, 8, 8), dtype=torch.uint8)
+    strong = Counted(Weak(), randaugment("usb", cutout=0))
+    monkeypatch.setattr(robust, "CHUNK", 32)
+    for k in (2, 2, 40):  # the first time warms what is kept
+        most = []
+        tracemalloc.start()
+        robust_errors(predict, images, torch.zeros(64).long(), strong, k, 1)
+        peaks[k] = tracemalloc.get_traced_memory()[1]  # of NumPy, which draws
+        tracemalloc.stop()
+        assert (len(most), max(most)) == (2 * (k + 1), 1)
+    assert peaks[40] < 1.5 * peaks[2]
 
 
 def test_robust_views_are_replayed_by_seed_and_do_not_depend_on_chunks():
     images = torch.randint(0, 256, (10, 3, 16, 16), dtype=torch.uint8)
     for shared in (False, True):
         strong = Views(Weak(), randaugment("usb"), shared_crop=shared)
-        whole = robust_views(images, strong, 2, Plan(1))
+        whole = list(robust_views(images, strong, 2, Plan(1)))
         parts = robust_views(images, strong, 2, Plan(1), chunk=3)
         assert all(torch.equal(a, b) for a, b in zip(whole, parts, strict=True))
-        assert not torch.equal(whole[0], robust_views(images, strong, 1, Plan(2))[0])
+        assert not torch.equal(whole[0], next(robust_views(images, strong, 1, Plan(2))))

@@ -182,6 +182,24 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path):
     assert process.returncode == 0
 
 
+def test_rows_are_utf_8_whatever_the_terminal_shows():
+    """In a process of its own, whose standard output can show ASCII alone; and where it has no bytes, as in a notebook."""
+    script = (
+        "import contextlib, io, sys\n"
+        "from maxmatch.evaluate.rows import *\n"
+        "def write_one():\n"
+        "    with writing_rows(None, 'csv', ['path', 'label']) as write:\n"
+        "        write([{'path': '\\udcff', 'label': 'zéro ö'}])\n"
+        "print('before')\n"
+        "write_one()\n"
+        "with contextlib.redirect_stdout(io.StringIO()) as shown: write_one()\n"
+        "print(shown.getvalue().encode() == 'path,label\\n\\ufffd,zéro ö\\n'.encode())\n"
+    )
+    environment = {"PYTHONPATH": str(Path(maxmatch.__file__).parents[1]), "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment, check=True)
+    assert done.stdout.decode() == "before\npath,label\n\ufffd,zéro ö\nTrue\n"
+
+
 def test_rows_stay_in_the_pipe_while_a_bar_is_on_the_terminal():
     """As `maxmatch predict ... > labels.csv` has it: standard error is a terminal, standard output is not."""
     pty = pytest.importorskip("pty")

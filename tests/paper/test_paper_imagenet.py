@@ -200,7 +200,7 @@ def test_a_pretraining_is_run_once_and_first_and_its_weights_are_taken(tmp_path,
     encoder = load_file(moco / "model.safetensors")
     for folder in started:
         assert torch.equal(load_file(folder / "initial.safetensors")["stem.weight"], encoder["stem.weight"])
-    page = (tmp_path / "table-imagenet-smoke.md").read_text()
+    page = (tmp_path / "table-imagenet-smoke-4-steps.md").read_text()
     assert "MoCo v2" not in [row[0] for row in (line.split(" | ") for line in page.splitlines())]
 
 
@@ -213,7 +213,7 @@ def test_a_tiny_imagenet_runs_at_smoke_as_a_user_types_it(tmp_path, monkeypatch,
     monkeypatch.setenv("MAXMATCH_DATA", str(tmp_path / "data"))
     words = ["--data", "imagenet", "--steps", "4", "--device", "cpu", "--out", str(tmp_path / "out")]
     assert run(["paper", "run", "fig-imagenet-unlabelled", *words]) == 0
-    rows = list(csv.DictReader((tmp_path / "out/fig-imagenet-unlabelled-smoke.csv").open()))
+    rows = list(csv.DictReader((tmp_path / "out/fig-imagenet-unlabelled-smoke-4-steps.csv").open()))
     assert [row["step"] for row in rows] == ["2", "4"]
     figures = {"top-1": "guess_error", "top-5": "guess_top5_error"}
     for folder in (path.parent for path in (tmp_path / "out/runs").rglob("result.json")):
@@ -225,6 +225,6 @@ def test_a_tiny_imagenet_runs_at_smoke_as_a_user_types_it(tmp_path, monkeypatch,
             since = [(each[0] + each[1]) / 2, (each[2] + each[3]) / 2]  # the evaluation before
             assert [float(row[f"{label}, {name}"]) for row in rows] == pytest.approx(since)
         assert (found_result["unlabelled_images"], found_result["labels"]) == (54, 6)
-    page = (tmp_path / "out/fig-imagenet-unlabelled-smoke.md").read_text()
+    page = (tmp_path / "out/fig-imagenet-unlabelled-smoke-4-steps.md").read_text()
     assert "**SMOKE" in page
     assert len(cells(page, "4")) == 5

@@ -159,8 +159,8 @@ def test_stopped_after_the_first_run_it_goes_on_with_the_second(tmp_path, capsys
     assert run(words) == 0
     assert done == [-100, 3, 4, 5]  # the second run alone, from where it was
     assert first.stat().st_mtime_ns == before
-    assert (tmp_path / "fig-losses-short-digits-20.md").exists()
-    page = (tmp_path / "fig-losses-short-digits-20.md").read_text()
+    assert (tmp_path / "fig-losses-short-digits-20-6-steps.md").exists()
+    page = (tmp_path / "fig-losses-short-digits-20-6-steps.md").read_text()
     assert page.count("**held**") + page.count("**not held**") == 4
 
 
@@ -188,7 +188,7 @@ def test_a_run_that_fails_leaves_a_page_of_the_others(tmp_path, capsys, monkeypa
     monkeypatch.setattr(benchmark_runs, "fit", failing)
     assert run([*PAIR, "--out", str(tmp_path)]) == 1
     assert "1 of 2 runs failed, see above; to try again, type maxmatch paper run" in capsys.readouterr().err
-    page = (tmp_path / "fig-losses-short-digits-20.md").read_text()
+    page = (tmp_path / "fig-losses-short-digits-20-6-steps.md").read_text()
     assert "1 of 2 runs are missing (1 failed)" in page
     assert "not tested" in page
 
@@ -198,6 +198,7 @@ def test_other_labels_have_a_page_of_their_own(tmp_path):
     assert plan(target, "smoke", tmp_path).stem.name == "fig-k-smoke"
     assert plan(target, "smoke", tmp_path, labels=[250, 4000]).stem.name == "fig-k-smoke"
     assert plan(target, "smoke", tmp_path, labels=[40]).stem.name == "fig-k-smoke-40"
+    assert plan(target, "smoke", tmp_path, steps=5).stem.name == "fig-k-smoke-5-steps"
     other = plan(TARGETS["fig-anchoring"], "short", tmp_path, data="cifar10", labels=[250])
     assert other.stem.name == "fig-anchoring-short-cifar10-250"
 
@@ -206,3 +207,24 @@ def test_the_words_for_a_run_tell_it_from_the_others(tmp_path):
     said = [str(run) for run in plan(TARGETS["fig-k"], "smoke", tmp_path).runs]
     assert said[0] == "K = 1, digits@40, fold 1"
     assert len(said) == len(set(said)) == 8
+
+
+def test_times_of_runs_that_shared_the_machine_are_refused(tmp_path, capsys):
+    words = ["--data", "digits", "--labels", "20", "--steps", "2", "--device", "cpu", "--out", str(tmp_path)]
+    shared = ["paper", "run", "fig-losses", *words]
+    assert run([*shared, "--jobs", "2"]) == 0
+    assert run(["paper", "run", "table-runtime", *words]) == 2
+    assert (
+        "was trained with --jobs 2, so its time says nothing: give another --out, or delete it"
+        in capsys.readouterr().err
+    )
+
+
+def test_of_all_targets_those_of_times_come_first_and_alone(tmp_path, monkeypatch):
+    import maxmatch.paper.command as command
+
+    asked: list[tuple[str, int]] = []
+    monkeypatch.setattr(command, "run_target", lambda one, jobs, only: asked.append((one.target.name, jobs)) or [])
+    assert run(["paper", "run", "all", "--jobs", "3", "--out", str(tmp_path)]) == 0
+    assert asked[0] == ("table-runtime", 1)
+    assert {jobs for _, jobs in asked[1:]} == {3}

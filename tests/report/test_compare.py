@@ -166,3 +166,29 @@ def test_folders_of_one_name_are_told_apart_by_their_path():
     more = [run_of("a"), run_of("b", data={"labels": 40})]
     assert data_sets(more) == ["digits", "digits"]  # other labels, the same test images
     assert labels(more) == ["fixmatch, labels=20", "fixmatch, labels=40"]
+
+
+def test_runs_from_several_starts_with_one_seed_all_count():
+    runs = [
+        run_of("a", "maxmatch", 70.0, train={"steps": 4, "seed": 1, "init": "one"}),
+        run_of("b", "maxmatch", 60.0, train={"steps": 4, "seed": 1, "init": "two"}),
+        run_of("c", "fixmatch", 64.0, train={"steps": 4, "seed": 1}),
+    ]
+    found = over_folds(runs, labels(runs))
+    assert [(row["method"], row["n"], row["last"]["mean"]) for row in found["methods"]] == [
+        ("maxmatch", 2, 65.0), ("fixmatch", 1, 64.0),
+    ]  # fmt: skip
+    assert conclusion(runs, names(runs), [], found).startswith("fixmatch has the lowest mean error")
+
+
+def test_kinds_that_differ_in_a_fourth_setting_are_told_apart():
+    shared = {"steps": 20, "batch": 8, "ratio": 2}
+    runs = [
+        run_of("a", "maxmatch", 75.0, train={**shared, "lr": 0.01}),
+        run_of("b", "maxmatch", 47.0, train={**shared, "lr": 0.3}),
+        run_of("c", "maxmatch", 50.0, train={"steps": 30, "batch": 16, "ratio": 3, "lr": 0.1}),
+    ]
+    kinds = labels(runs)
+    assert len(set(kinds)) == 3
+    assert all(f"lr={lr}" in kind for kind, lr in zip(kinds[:2], ("0.01", "0.3"), strict=True))
+    assert "lr" not in kinds[2]  # three tell it from the others

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
@@ -199,6 +200,26 @@ def test_pictures_without_a_test_set_and_names_that_are_html(tmp_path, capsys):
     assert "unlabeled/<i>" in found.text
     assert "<b>cat & 'dog'" in found.text
     assert f"maxmatch train {photos}" in found.text
+
+
+def test_a_pretraining_is_told_as_one_and_its_command_makes_it_again(tmp_path, capsys):
+    first = tmp_path / "first"
+    words = ["pretrain", "digits", "--epochs", "1", "--set", "train.batch=256", "--set", "train.threads=1"]
+    assert type_in([*words, "--device", "cpu", "--seed", "2", "--out", str(first)]) == 0
+    found = read(write_report([first]))
+    assert "MoCo on digits, a pretraining without labels" in found.text
+    assert "An encoder learned from 1,195 images without labels: it knows no classes" in found.text
+    assert "test set" not in found.text
+    assert "all labels" not in found.text
+    assert f"maxmatch train DATA --init {first}" in found.text
+    assert list(found.figures) == ["seconds"]
+    (line,) = re.findall(r"maxmatch pretrain \S.*? --out \S+", found.text)
+    *typed, _ = shlex.split(line)
+    assert type_in([*typed[1:], str(tmp_path / "again")]) == 0
+    recipes = [json.loads((folder / "recipe.json").read_text()) for folder in (first, tmp_path / "again")]
+    assert recipes[0] == recipes[1]
+    (first / "result.json").unlink()
+    assert f"maxmatch pretrain --resume --out {first}" in read(write_report([first])).text
 
 
 def test_own_arrays_need_their_data_and_say_so(tmp_path):

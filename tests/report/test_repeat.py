@@ -25,7 +25,8 @@ def run_of(recipe: Recipe, path: str = "runs/a b") -> RunFolder:
 def typed_again(line: str) -> Recipe:
     """What the command line makes of the words."""
     words = shlex.split(line)
-    assert words[:2] == ["maxmatch", "train"]
+    assert words[0] == "maxmatch"
+    assert words[1] in ("train", "pretrain")
     assert words[-2] == "--out"
     data, rest = (words[2], words[3:-2]) if not words[2].startswith("--") else (None, words[2:-2])
     pairs = list(zip(rest[::2], rest[1::2], strict=True))
@@ -33,7 +34,10 @@ def typed_again(line: str) -> Recipe:
     sets = [value for flag, value in pairs if flag == "--set"]
     flags = {FLAGS[flag]: value for flag, value in pairs if flag not in ("--set", "--config")}
     flags = {name: int(value) if name in ("steps", "seed", "fold") else value for name, value in flags.items()}
-    return compose(config=config, given=given(data, sets, **flags))
+    if words[1] == "pretrain":
+        assert flags.keys() <= {"steps", "seed", "device", "init"}
+        assert "@" not in (data or "")
+    return compose(method="moco" if words[1] == "pretrain" else None, config=config, given=given(data, sets, **flags))
 
 
 @pytest.mark.parametrize(
@@ -48,6 +52,8 @@ def typed_again(line: str) -> Recipe:
         ("cifar10", "uda", {"data": {"labels": 4000}, "net": {"dropout": 0.1}}),
         ("svhn", "remixmatch", {"data": {"protocol": "usb"}}),
         ("digits", "supervised", {"data": {"labels": "10%"}, "train": {"device": "cpu"}}),
+        ("digits", "moco", {"train": {"steps": 7, "seed": 2, "fold": 3}, "method": {"queue": 256}}),
+        ("svhn", "moco", {"data": {"protocol": "usb"}, "train": {"device": "cpu", "init": "runs/p"}}),
     ],
 )
 def test_the_command_makes_the_recipe_again(data, method, settings):
@@ -61,6 +67,14 @@ def test_the_command_makes_the_recipe_again(data, method, settings):
 
 def test_what_goes_without_saying_is_not_said():
     assert command(run_of(compose("digits"), "runs/a")) == "maxmatch train digits@20 --method maxmatch --out runs/a"
+
+
+def test_a_pretraining_is_typed_without_labels_and_method():
+    assert command(run_of(compose("digits", "moco"), "runs/p")) == "maxmatch pretrain digits --out runs/p"
+    slower = command(run_of(compose("digits", "moco"), "runs/p"), {"train": {"lr": 0.01}}, "slower")
+    assert slower == "maxmatch pretrain digits --set train.lr=0.01 --out runs/p-slower"
+    some = compose("digits", "moco", given={"data": {"labels": 40}})  # a config may say so, the command line may not
+    assert command(run_of(some, "runs/p")) == "maxmatch pretrain --config runs/p/recipe.json --out runs/p"
 
 
 def test_a_change_is_made_and_nothing_else():

@@ -5,21 +5,24 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from maxmatch.augment import ResizedCrop
 from maxmatch.cli import run
 from maxmatch.data.plan import Plan
 from maxmatch.evaluate.robust import robust_views
 from maxmatch.theory import bounds, command
 from maxmatch.theory.command import find_bounds, theorem_1, theorem_2
-from maxmatch.theory.measure import some
+from maxmatch.theory.measure import pool_outputs, some
 from maxmatch.theory.table import number
 from maxmatch.train.finished import open_run
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
+from maxmatch.train.unlabelled import judged_images
 
 
 @pytest.fixture(scope="module")
@@ -175,6 +178,34 @@ def test_a_net_whose_softmax_gives_0_has_a_finite_page(folder, tmp_path, capsys)
     page = capsys.readouterr().out
     assert not re.search(r"\b(inf|nan)\b", page)
     assert "vacuous" in page
+
+
+def test_pictures_in_slots_are_judged_by_the_middle_that_predict_shows(folder):
+    """data.middle = 0.5: the inner half of a picture, as `predict --unlabeled` judges it, which a frame of noise hides."""
+    finished = open_run(folder)
+    digits = finished.images.x[:12]
+    framed = torch.randint(0, 256, (12, 1, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    framed[:, :, 4:12, 4:12] = digits
+    sizes = torch.full((12, 2), 16, dtype=torch.int32)
+    images = replace(finished.images, x=framed, y=finished.images.y[:12], sizes=sizes, side=8, middle=0.5)
+    framed_run = finished._replace(images=images, views=replace(finished.views, weak=ResizedCrop(8)))
+    found = pool_outputs(framed_run, np.arange(12), 1, "unlabelled", lambda count: None)
+    assert torch.equal(judged_images(framed_run, torch.arange(12))[0], digits)
+    expected = torch.softmax(finished.logits(digits).double(), -1)
+    torch.testing.assert_close(found.clean, expected)
+    assert found.input_norm == pytest.approx(finished.classifier.preprocessing(digits).flatten(1).norm(dim=1).max())
+
+
+def test_numbers_are_not_written_over_unless_told_to(folder, tmp_path, capsys):
+    mine = tmp_path / "bound.json"
+    mine.write_text("precious")
+    typed = ["bound", str(folder), "--images", "20", "--k", "1", "--json", str(mine)]
+    assert run(typed) == 2
+    out, err = capsys.readouterr()
+    assert (out, mine.read_text()) == ("", "precious")
+    assert "is there already: give another --json, or type --force to write over it" in err
+    assert run([*typed, "--force"]) == 0
+    assert json.loads(mine.read_text())["measured"]["views"] == 1
 
 
 def test_some_images_are_drawn_by_the_seed():

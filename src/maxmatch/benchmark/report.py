@@ -31,6 +31,8 @@ class Record:
         self.folder = folder
         self._commit = commit()
         self._before = {(row["method"], row["fold"]): row for row in read_rows(folder / "benchmark.json")}
+        named = {(run.label, run.fold) for run in runs}
+        self._others = [row for key, row in self._before.items() if key not in named]
         self._rows = {run: self._row(run, "unfinished") for run in runs}
         first = runs[0].recipe
         self._origin: Row = {
@@ -63,7 +65,9 @@ class Record:
         return list(self._rows.values())
 
     def to_dict(self) -> dict[str, Any]:
-        return {**self._origin, "runs": self.rows, "table": table(self.rows)}
+        """`others` are runs of the folder that this benchmark does not name: how they came about is kept."""
+        others = {"others": self._others} if self._others else {}
+        return {**self._origin, "runs": self.rows, "table": table(self.rows), **others}
 
     def save(self) -> None:
         """Both files, each of them whole at any time."""
@@ -96,9 +100,10 @@ def row_of(run: Planned, folder: Path, state: str, result: dict[str, Any] | None
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of an earlier benchmark.json; none where there is no sound one."""
+    """The rows of an earlier benchmark.json, with the runs that it did not name; none where there is no sound one."""
     try:
-        return [row for row in json.loads(path.read_text())["runs"] if {"method", "fold"} <= set(row)]
+        found = json.loads(path.read_text())
+        return [row for row in [*found["runs"], *found.get("others", [])] if {"method", "fold"} <= set(row)]
     except (OSError, ValueError, KeyError, TypeError):
         return []
 

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -19,12 +19,17 @@ import torch
 
 from maxmatch.bench.clock import failure, release
 from maxmatch.benchmark.wanted import Planned
+from maxmatch.data.datasets import Images
+from maxmatch.data.split import load_split, saved_left_out
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
 from maxmatch.train.fit import draw_split, finished_result, fit
-from maxmatch.train.pictures import load_data
+from maxmatch.train.pictures import OF_PICTURES, digest_of_pictures, load_data
+from maxmatch.train.recipe import Recipe
 from maxmatch.train.resume import resumed_recipe
+
+LONGEST = 1000  # letters of what a method that failed has to say
 
 
 class Outcome(NamedTuple):
@@ -61,13 +66,36 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
 
 def check(runs: Sequence[Planned]) -> None:
     """Refuse what no run could begin with, before the first of them takes its time: device, data, labels, net."""
-    recipe = runs[0].recipe
-    find_device(recipe.train.device)
-    images = load_data(recipe)
-    for fold in dict.fromkeys(run.fold for run in runs):
-        draw_split(replace(recipe, train=replace(recipe.train, fold=fold)), images)
+    loaded: dict[object, Images] = {}
+
+    def images_of(recipe: Recipe) -> Images:
+        key = replace(recipe.data, labels="all")
+        if key not in loaded:
+            loaded[key] = load_data(recipe)
+        return loaded[key]
+
+    for device in dict.fromkeys(run.recipe.train.device for run in runs):
+        find_device(device)
+    for recipe in {(run.recipe.data, run.fold): run.recipe for run in runs}.values():
+        draw_split(recipe, images_of(recipe))
     with torch.random.fork_rng(devices=[]):  # making the net draws weights
-        make_net(recipe.net.name, classes=len(images.classes), channels=images.shape[0])
+        for recipe in {run.recipe.net.name: run.recipe for run in runs}.values():
+            images = images_of(recipe)
+            make_net(recipe.net.name, classes=len(images.classes), channels=images.shape[0])
+
+
+def refuse_other_pictures(runs: Sequence[Planned]) -> None:
+    """Runs in the folder that were begun, or finished, on other pictures than are there now are no part of this."""
+    digests: dict[object, str] = {}
+    for run in runs:
+        split = run.folder / "split.json"
+        if run.recipe.data.name not in OF_PICTURES or not split.exists():
+            continue
+        left_out = saved_left_out(split)
+        key = run.recipe.data, left_out
+        if key not in digests:
+            digests[key] = digest_of_pictures(run.recipe, left_out)
+        load_split(split, digests[key])
 
 
 def run_all(
@@ -99,7 +127,7 @@ def attempt(run: Planned, quiet: bool = False) -> Outcome:
         return Outcome(None, str(error))
     except Exception as error:
         where = f"; to see where, type maxmatch train --resume --out {shlex.quote(str(run.folder))}"
-        return Outcome(None, failure(error) + (where if is_begun(run) else ""))
+        return Outcome(None, failure(error)[:LONGEST] + (where if is_begun(run) else ""))
     finally:
         on_gpu = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         release(torch.device("cuda" if on_gpu else "cpu"), compiled=False)
@@ -121,8 +149,8 @@ def _apart(
                 begins(run)
                 process, ear = _start(run, threads)
                 running[process.sentinel] = run, process, ear
-            for sentinel in wait(list(running)):
-                assert isinstance(sentinel, int)
+            ready = wait([*running, *(ear for _, _, ear in running.values())])
+            for sentinel in [end for end, (_, _, ear) in running.items() if end in ready or ear in ready]:
                 run, process, ear = running.pop(sentinel)
                 outcome = _hear(process, ear)
                 if outcome.stopped_by is not None:
@@ -164,14 +192,13 @@ def _end_with_the_parent() -> None:
 
 
 def _hear(process: Any, ear: Connection) -> Outcome:
+    """What a process says: heard before its end, since one that has much to say ends only when it was heard."""
+    found: Outcome | None = None
+    with ear, suppress(EOFError, OSError):  # killed before it spoke, or while it did
+        found = ear.recv() if ear.poll() else None
     process.join()
-    with ear:
-        try:
-            if ear.poll():
-                found: Outcome = ear.recv()
-                return found
-        except EOFError:
-            pass
+    if found is not None:
+        return found
     code = process.exitcode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     return Outcome(None, f"its process {how}; was there too little memory? fewer --jobs need less")

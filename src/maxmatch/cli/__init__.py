@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from contextlib import suppress
@@ -30,6 +31,8 @@ ClickException: Any = typer.BadParameter.__mro__[2]
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on standard error, and the exit code says which kind it was."""
     sys.path.append(os.getcwd())  # a method of your own, --method my_module:Mine, is found beside you
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal can't show is no reason to fail
     leave(run(sys.argv[1:] if arguments is None else arguments))
 
 

@@ -42,6 +42,7 @@ def bench(
 
 @app.command()
 def benchmark(
+    context: typer.Context,
     data: Data = None,
     methods: Annotated[
         str,
@@ -74,6 +75,11 @@ def benchmark(
     if only_table and out is not None and data is None and config is None:
         from maxmatch.benchmark.command import show_saved
 
+        shown = {"only_table", "out", "as_json"}
+        for parameter in context.command.params:
+            if parameter.name not in shown and _was_typed(context, parameter.name):
+                told = "--only-table with nothing but --out shows all that is there"
+                raise UsageError(f"{parameter.opts[0]}: {told}; leave it out, or name the data too")
         show_saved(out, as_json)
         return
     if data is None and config is None:
@@ -108,8 +114,14 @@ def bound(
     ] = 2000,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "cpu",
     out: Annotated[Path | None, typer.Option("--json", help="Also write the numbers to this file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """The paper's bounds on the robust risk for a run: every term, printed and corrected, and what can be below 1."""
     from maxmatch.theory.command import run_bound
 
-    run_bound(run_folder, device, k, epsilon, delta, c0, images, out)
+    run_bound(run_folder, device, k, epsilon, delta, c0, images, out, force)
+
+
+def _was_typed(context: typer.Context, name: str | None) -> bool:
+    source = context.get_parameter_source(name) if name else None
+    return source is not None and source.name == "COMMANDLINE"

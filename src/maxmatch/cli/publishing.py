@@ -75,8 +75,10 @@ def paper(
     ]
     from maxmatch.paper.command import run_target
 
-    for one in wanted:
-        for path in run_target(one, jobs, only_page):
+    # Of all targets those of times come first, each run alone; others may then share the machine, and these runs.
+    for one in sorted(wanted, key=lambda one: one.target.kind != "runtime"):
+        alone = name == "all" and one.target.kind == "runtime"
+        for path in run_target(one, 1 if alone else jobs, only_page):
             print(path)
 
 

@@ -16,6 +16,7 @@ from maxmatch.files import refuse_to_replace
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from rich.text import Text
 
 SHOWN = 15  # up to so many classes are shown as a matrix, and so many mistakes where there are more
 
@@ -60,7 +61,7 @@ def evaluate(
     }
     for key, word in words.items():
         value = f"{found[key]:.2f} %" if found[key] is not None else "-"
-        console.print(f"{key:<20}{value:<10}{word}", highlight=False)
+        console.print(f"{key:<20}{value:<10}{word}", highlight=False, markup=False)
 
 
 @app.command()
@@ -166,27 +167,36 @@ def export(
 def _confusion(classes: list[str], matrix: list[list[int]], run: str, width: int) -> Table:
     """All counts; where the classes' names are too wide for the screen the columns have numbers instead."""
     from rich.table import Table
+    from rich.text import Text
 
     columns, rows = classes, classes
-    table = Table("truth \\ predicted", title=f"{run}: confusion matrix")
+    table = Table("truth \\ predicted", title=_title(f"{run}: confusion matrix"))
     if sum(len(name) + 3 for name in ["truth \\ predicted", *classes, "error %"]) >= width:
         columns = [str(number) for number, _ in enumerate(classes, start=1)]
         rows = [f"{number} {name}" for number, name in zip(columns, classes, strict=True)]
-        table = Table("truth", title=f"{run}: predicted as", box=None, padding=(0, 1, 0, 0))
+        table = Table("truth", title=_title(f"{run}: predicted as"), box=None, padding=(0, 1, 0, 0))
     for name in (*columns, "error %"):
-        table.add_column(name, justify="right", no_wrap=True)
+        table.add_column(Text(name), justify="right", no_wrap=True)
     for label, row in enumerate(matrix):
         wrong = f"{100 * (1 - row[label] / sum(row)):.1f}" if sum(row) else "-"
-        table.add_row(rows[label], *map(str, row), wrong)
+        table.add_row(Text(rows[label]), *map(str, row), wrong)
     return table
 
 
 def _mistakes(classes: list[str], matrix: list[list[int]], run: str) -> Table:
     """What is taken for what most often; a matrix of so many classes is too large to be read."""
     from rich.table import Table
+    from rich.text import Text
 
     found = [(-count, a, b) for a, row in enumerate(matrix) for b, count in enumerate(row) if a != b and count]
-    table = Table("truth", "predicted", "images", "of", title=f"{run}: the most frequent mistakes")
+    table = Table("truth", "predicted", "images", "of", title=_title(f"{run}: the most frequent mistakes"))
     for count, truth, predicted in sorted(found)[:SHOWN]:
-        table.add_row(classes[truth], classes[predicted], str(-count), str(sum(matrix[truth])))
+        table.add_row(Text(classes[truth]), Text(classes[predicted]), str(-count), str(sum(matrix[truth])))
     return table
+
+
+def _title(text: str) -> Text:
+    """As it stands: names of classes and folders are no markup, whatever brackets and colons are in them."""
+    from rich.text import Text
+
+    return Text(text, style="table.title")

@@ -34,29 +34,42 @@ def robust_errors(
     told: Callable[[int], None] = lambda count: None,
 ) -> Robust:
     """Both robust errors in percent, over K strong views drawn by `seed`; `told` hears how many more are done."""
-    wrong, clean = [], []
-    parts = torch.split(images, CHUNK), torch.split(labels, CHUNK), _parts(images, views, k, Plan(seed), CHUNK)
-    for x, y, seen in zip(*parts, strict=True):
-        wrong.append(torch.stack([predict(view) != y for view in seen]).any(0))
-        clean.append(predict(x) != y)
-        told(len(x))
-    any_view, itself = torch.cat(wrong), torch.cat(clean)
+    parts = list(zip(torch.split(images, CHUNK), torch.split(labels, CHUNK), strict=True))
+    passed, heard = 0, 0
+
+    def wrong(x: Tensor, y: Tensor) -> Tensor:
+        nonlocal passed, heard
+        found = predict(x) != y
+        passed += len(x)
+        told(passed // (k + 1) - heard)
+        heard = passed // (k + 1)
+        return found
+
+    itself = torch.cat([wrong(x, y) for x, y in parts])
+    any_view = torch.zeros_like(itself)
+    for seen in _views(images, views, k, Plan(seed), CHUNK):
+        any_view |= torch.cat([wrong(view, y) for view, (_, y) in zip(seen, parts, strict=True)])
     return Robust(100 * (any_view | itself).double().mean().item(), 100 * any_view.double().mean().item())
 
 
-def robust_views(images: Tensor, views: Views, k: int, plan: Plan, chunk: int = CHUNK) -> list[Tensor]:
-    """K strong views (N, C, H, W) of the images, those of the evaluation stream."""
-    return [torch.cat(view) for view in zip(*_parts(images, views, k, plan, chunk), strict=True)]
+def robust_views(images: Tensor, views: Views, k: int, plan: Plan, chunk: int = CHUNK) -> Iterator[Tensor]:
+    """K strong views (N, C, H, W) of the images, those of the evaluation stream, one after the other."""
+    for seen in _views(images, views, k, plan, chunk):
+        yield torch.cat(list(seen))
 
 
-def _parts(images: Tensor, views: Views, k: int, plan: Plan, chunk: int) -> Iterator[list[Tensor]]:
-    """The K views of `chunk` images, then of the next."""
+def _views(images: Tensor, views: Views, k: int, plan: Plan, chunk: int) -> Iterator[Iterator[Tensor]]:
+    """The first view of `chunk` images, then of the next ones; then the second. Nothing is made before it is asked for.
+
+    K may be in the thousands, so neither views nor their draws are held together.
+    """
     weak = _draws(plan, "weak", images, views.weak_uniforms)
-    strong = [_draws(plan, str(view), images, views.strong_uniforms) for view in range(k)]
-    for x, u_weak, *draws in zip(*(torch.split(whole, chunk) for whole in (images, weak, *strong)), strict=True):
-        yield [views.strong_views(x, u[None], u_weak).images[0] for u in draws]
+    for view in range(k):
+        strong = _draws(plan, str(view), images, views.strong_uniforms)
+        parts = zip(*(torch.split(whole, chunk) for whole in (images, strong, weak)), strict=True)
+        yield (views.strong_views(x, u[None], u_weak).images[0] for x, u, u_weak in parts)
 
 
 def _draws(plan: Plan, stream: str, images: Tensor, uniforms: int) -> Tensor:
     drawn = plan.uniforms(f"evaluate/robust/{stream}", 0, (len(images), uniforms))
-    return torch.from_numpy(drawn).to(images.device)
+    return torch.from_numpy(drawn).to(images.device, copy=True)  # the plan draws for 32 steps: the others are let go

@@ -73,8 +73,15 @@ def _cell(value: Any) -> str:
 
 
 def _to_standard_output(content: bytes) -> None:
+    """In UTF-8, whatever the terminal's encoding is: rows are for programs."""
+    text = content.decode(errors="replace")
+    raw = getattr(sys.stdout, "buffer", None)
     try:
-        sys.stdout.write(content.decode(errors="replace"))
+        if raw is None:  # a notebook's has none
+            sys.stdout.write(text)
+        else:
+            sys.stdout.flush()  # what was printed before comes first
+            raw.write(text.encode())
         sys.stdout.flush()
     except BrokenPipeError:
         # What is still held back would be tried again at the exit, and complained about.

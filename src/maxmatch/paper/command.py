@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from maxmatch.bench.origin import commit
 from maxmatch.benchmark.command import train_left
@@ -32,10 +32,10 @@ def run_target(wanted: Wanted, jobs: int = 1, only_page: bool = False) -> list[P
     """Make all files of a target and name them; what is finished is not run again."""
     if wanted.target.kind == "drawing":
         return _write_drawing(wanted)
-    if wanted.target.kind == "runtime" and jobs > 1 and not only_page:
-        raise UsageError(f"--jobs {jobs}: runs that share a machine have no times to compare; leave it out")
+    if wanted.target.kind == "runtime":
+        _refuse_shared(wanted, 1 if only_page else jobs)
     failed = {} if only_page else _train(wanted, jobs)
-    found = collect(wanted, failed, _read_commits(wanted.out))
+    found = collect(wanted, failed, _read_notes(wanted.out, "commits"))
     if not found.finished:
         reason = next(iter(failed.values()), "type it without --only-page")
         raise UserError(f"no run of {wanted.target.name} is finished in {wanted.out}: {reason}")
@@ -45,6 +45,17 @@ def run_target(wanted: Wanted, jobs: int = 1, only_page: bool = False) -> list[P
             f"{len(failed)} of {len(wanted.runs)} runs failed, see above; to try again, type {wanted.command}"
         )
     return files
+
+
+def _refuse_shared(wanted: Wanted, jobs: int) -> None:
+    """Runs that shared a machine, now or when they were trained, have no times to compare."""
+    if jobs > 1:
+        raise UsageError(f"--jobs {jobs}: runs that share a machine have no times to compare; leave it out")
+    noted = _read_notes(wanted.out, "jobs")
+    shared = [run for run in wanted.runs if noted.get(_place(wanted.out, run.folder), 1) > 1]
+    if shared:
+        told = f"{shared[0].folder} was trained with --jobs {noted[_place(wanted.out, shared[0].folder)]}"
+        raise UsageError(f"{told}, so its time says nothing: give another --out, or delete it")
 
 
 def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
@@ -66,7 +77,8 @@ def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
         if outcome.result is None:
             failed[run.folder] = str(outcome.failed)
         else:
-            _note_commit(wanted.out, run.folder, by)
+            _note(wanted.out, "commits", run.folder, by)
+            _note(wanted.out, "jobs", run.folder, jobs)
 
     with alone_in(wanted.out):
         if before:
@@ -145,18 +157,22 @@ def _write_page(stem: Path, text: str) -> Path:
     return path
 
 
-def _read_commits(out: Path) -> dict[str, str | None]:
-    """The commit that each run folder was trained by, as far as it was noted."""
+def _read_notes(out: Path, what: str) -> dict[str, Any]:
+    """What was noted of each run folder: `commits`, that it was trained by, or `jobs`, how many ran at a time."""
     try:
-        found: dict[str, str | None] = json.loads((out / "runs" / "commits.json").read_text())
+        found: dict[str, Any] = json.loads((out / "runs" / f"{what}.json").read_text())
     except (OSError, ValueError):
         return {}
     return found
 
 
-def _note_commit(out: Path, folder: Path, by: str | None) -> None:
-    noted = _read_commits(out) | {folder.relative_to(out).as_posix(): by}
-    write_safely(out / "runs" / "commits.json", (json.dumps(noted, indent=1) + "\n").encode())
+def _note(out: Path, what: str, folder: Path, value: object) -> None:
+    noted = _read_notes(out, what) | {_place(out, folder): value}
+    write_safely(out / "runs" / f"{what}.json", (json.dumps(noted, indent=1) + "\n").encode())
+
+
+def _place(out: Path, folder: Path) -> str:
+    return folder.relative_to(out).as_posix()
 
 
 def _say(line: str) -> None:

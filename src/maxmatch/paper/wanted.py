@@ -58,6 +58,8 @@ class Wanted:
             words += [self.budget] + ([] if self.same_data or self.budget == "smoke" else [self.data])
             labels = tuple(panel.labels for panel in self.panels)
             words += [] if labels == self.target.labels else [str(count) for count in labels]
+            usual = budgets.default_steps(self.budget, self.target.steps)
+            words += [] if self.steps == usual else [f"{self.steps}-steps"]
         return self.out / "-".join(words)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -51,17 +52,21 @@ def data_sets(runs: Sequence[RunFolder]) -> list[str]:
 def labels(runs: Sequence[RunFolder]) -> list[str]:
     """A name for each run's kind: its method, with the settings in which runs of that method differ, and its data.
 
-    The data are named where there are several.
+    The data are named where there are several; of settings the first three, where those tell the kinds apart.
     """
     values, sets = [_flat(run) for run in runs], data_sets(runs)
-    made = []
+    short, whole = [], []
     for run, mine, data in zip(runs, values, sets, strict=True):
         same = [other for other, its in zip(values, sets, strict=True)
                 if (other["method", "name"], its) == (mine["method", "name"], data)]  # fmt: skip
         varied = [key for key in mine if key not in REPEATED and any(other.get(key) != mine[key] for other in same)]
-        told = [f"{field}={_spelled(mine[section, field])}" for section, field in varied[:3]]
-        made.append(", ".join([run.method if len(set(sets)) == 1 else f"{run.method} on {data}", *told]))
-    return made
+        told = [f"{field}={_spelled(mine[section, field])}" for section, field in varied]
+        words = [run.method if len(set(sets)) == 1 else f"{run.method} on {data}", *told]
+        short.append(", ".join(words[:4]))
+        whole.append(", ".join(words))
+    kinds = dict.fromkeys(zip(short, whole, strict=True))
+    alike = Counter(brief for brief, _ in kinds)
+    return [brief if alike[brief] == 1 else full for brief, full in zip(short, whole, strict=True)]
 
 
 def names(runs: Sequence[RunFolder]) -> list[str]:
@@ -98,10 +103,18 @@ def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, lis
     """
     if len(set(kinds)) == len(kinds):
         return None
+    seen: Counter[object] = Counter()
+
+    def fold_of(run: RunFolder, kind: str) -> tuple[object, ...]:
+        """Repetitions of one fold and seed, from several starts for example, are counted through."""
+        fold = run.data, run.recipe.train.fold, run.recipe.train.seed
+        seen[kind, fold] += 1
+        return (*fold, seen[kind, fold])
+
     rows = [
         {
             "method": kind,
-            "fold": (run.data, run.recipe.train.fold, run.recipe.train.seed),
+            "fold": fold_of(run, kind),
             "state": "finished" if run.finished else "unfinished",
             "robust_error": run.figure("robust_error"),
             "steps_per_second": run.figure("steps_per_second"),

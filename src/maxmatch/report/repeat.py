@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from maxmatch.errors import UserError
+from maxmatch.methods import PRETRAINING
 from maxmatch.report.folder import RunFolder
 from maxmatch.settings import Values, overlay
 from maxmatch.train.recipe import Recipe
@@ -23,6 +24,7 @@ FLAGS = {
     ("train", "fold"): "--fold", ("train", "device"): "--device", ("train", "init"): "--init",
     ("data", "label_file"): "--labels", ("data", "protocol"): "--protocol",
 }  # fmt: skip
+OF_TRAIN = {"--method", "--k", "--over", "--strategy", "--fold", "--labels", "--protocol"}  # and not of pretrain
 
 
 def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = None, name: str = "") -> str:
@@ -34,13 +36,15 @@ def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = No
     if "name" in changes.get("method", {}):
         values["method"] = {}  # another method has options of its own
     out = ["--out", f"{run.path}{'-' if name else ''}{name}"]
+    wanted = overlay(values, changes)
+    verb = "pretrain" if wanted["method"]["name"] in PRETRAINING else "train"
     try:
-        words = _words(overlay(values, changes))
+        words = _words(wanted, verb)
     except UserError:
         typed = [word for section, fields in changes.items() for field in fields
-                 for word in _option(section, field, fields[field])]  # fmt: skip
+                 for word in _option(section, field, fields[field], verb)]  # fmt: skip
         words = ["--config", str(run.path / "recipe.json"), *typed]
-    return shlex.join(["maxmatch", "train", *words, *out])
+    return shlex.join(["maxmatch", verb, *words, *out])
 
 
 def _python(run: RunFolder, changes: Mapping[str, Mapping[str, Any]], name: str) -> str:
@@ -50,8 +54,8 @@ def _python(run: RunFolder, changes: Mapping[str, Mapping[str, Any]], name: str)
     return f"maxmatch.fit(maxmatch.compose(config={json.dumps(config)}{given}), {json.dumps(out)}, data=images)"
 
 
-def _words(wanted: Values) -> list[str]:
-    """The options that compose to the wanted values."""
+def _words(wanted: Values, verb: str) -> list[str]:
+    """The options that compose to the wanted values; `pretrain` takes neither labels nor a method."""
     data = wanted["data"]
     given: Values = {"data": {"name": data["name"]}, "method": {"name": wanted["method"]["name"]}}
     for section, field in (("data", "path"), ("data", "label_file"), ("data", "protocol"), ("train", "device")):
@@ -68,25 +72,30 @@ def _words(wanted: Values) -> list[str]:
     if any(made[section][field] != value for section, fields in wanted.items() for field, value in fields.items()):
         raise UserError("the command would make another recipe")
     source = str(data["path"]) if data["name"] == "folder" else str(data["name"])
-    if data["labels"] != base["data"]["labels"] or data["name"] != "folder":
-        source += f"@{data['labels']}"
     said = {("data", "name"), ("data", "path"), ("data", "labels")}
+    other_labels = data["labels"] != base["data"]["labels"]
+    if verb == "pretrain":
+        said.add(("method", "name"))
+        if other_labels:
+            raise UserError("data.labels can't be typed")
+    elif other_labels or data["name"] != "folder":
+        source += f"@{data['labels']}"
     words = [source]
     for section, fields in typed.items():
         for field, value in fields.items():
             if (section, field) not in said:
-                words += _option(section, field, value)
+                words += _option(section, field, value, verb)
     return words
 
 
-def _option(section: str, field: str, value: Any) -> list[str]:
+def _option(section: str, field: str, value: Any, verb: str) -> list[str]:
     if value is None:
         raise UserError(f"{section}.{field} can't be typed")
     if (section, field) == ("method", "k") and isinstance(value, list):
         uniform = len({share for _, share in value}) == 1
         value = ",".join(str(k) if uniform else f"{k}:{share}" for k, share in value)
     flag = FLAGS.get((section, field))
-    if flag:
+    if flag and not (verb == "pretrain" and flag in OF_TRAIN):
         return [flag, str(value)]
     return ["--set", f"{section}.{field}={value if isinstance(value, str) else json.dumps(value)}"]
 

@@ -6,6 +6,7 @@ import math
 import shlex
 from typing import Any, NamedTuple
 
+from maxmatch.methods import PRETRAINING
 from maxmatch.methods.base import Consistency
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.supervised import Supervised
@@ -40,17 +41,22 @@ def title(run: RunFolder) -> str:
     word = "=" if run.fixed_views else "up to"
     views = f" (K {word} {run.k})" if run.k > 1 else ""
     name, _, labels = run.data.rpartition("@")
+    if _pretrains(run):
+        return f"{type(method).__name__} on {name}, a pretraining without labels"
     return f"{type(method).__name__}{views} on {name}, {run.labelled or labels} labels"
 
 
 def answer(run: RunFolder) -> str:
     """The first sentence of the page."""
+    so_far = "" if run.finished else f" after {run.steps:,} of {run.recipe.train.steps:,} steps"
+    lost = f" It diverged: at step {at:,} a loss was not finite." if (at := run.diverged_at) is not None else ""
+    if _pretrains(run):
+        seen = f"{run.unlabelled:,} images" if run.unlabelled else "images"
+        return f"An encoder learned from {seen} without labels{so_far}: it knows no classes, so it has no error.{lost}"
     shown = f"{run.labelled:,} labelled images" if run.labelled else f"{run.recipe.data.labels} labels"
     start = f"With {shown}"
     if run.unlabelled and not isinstance(run.recipe.method, Supervised):
         start += f" and {run.unlabelled:,} unlabelled ones"
-    so_far = "" if run.finished else f" after {run.steps:,} of {run.recipe.train.steps:,} steps"
-    lost = f" It diverged: at step {at:,} a loss was not finite." if (at := run.diverged_at) is not None else ""
     if run.error is None:
         return f"{start}, the error is {NOT_MEASURED}{so_far}: {_why_not(run)}{lost}"
     images = run.result.get("test_images")
@@ -59,7 +65,9 @@ def answer(run: RunFolder) -> str:
 
 
 def facts(run: RunFolder, found: Measured) -> list[Fact]:
-    """Error, robust error, cost, calibration: what is known of each."""
+    """Error, robust error, cost, calibration: what is known of each. A pretraining has its cost alone."""
+    if _pretrains(run):
+        return [_cost_fact(run)]
     made = [_error_fact(run, found)]
     robust = run.figure("robust_error")
     views = run.result.get("robust", {}).get("k", run.recipe.evaluate.robust_views)
@@ -67,10 +75,7 @@ def facts(run: RunFolder, found: Measured) -> list[Fact]:
         Fact("Robust error", percent(robust), f"the image or any of {views} strongly changed views of it is wrong",
              "robust_error", robust)
     )  # fmt: skip
-    seconds = run.figure("seconds")
-    speed = run.figure("steps_per_second")
-    note = f"{run.steps:,} steps on {run.result.get('device', run.recipe.train.device)}"
-    made.append(Fact("Cost", duration(seconds), f"{note}, {speed:.3g} a second" if speed else note, "seconds", seconds))
+    made.append(_cost_fact(run))
     if found.test is not None:
         bins = found.test.reliability
         kept = "more" if bins.overconfidence > 0 else "less"
@@ -85,9 +90,13 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
     """What to try next, the most pressing first."""
     diverged = _diverged(run)
     if not run.finished:
-        again = f"maxmatch train --resume --out {shlex.quote(str(run.path))}"
+        verb = "pretrain" if _pretrains(run) else "train"
+        again = f"maxmatch {verb} --resume --out {shlex.quote(str(run.path))}"
         left = f"{run.steps:,} of {run.recipe.train.steps:,} steps are done"
         return [*diverged, Advice(f"The run is not finished: {left}. Go on with it.", again)]
+    if _pretrains(run):
+        start = f"maxmatch train DATA --init {shlex.quote(str(run.path))}"
+        return [*diverged, Advice("Train a classifier that starts from it.", start)]
     made = [*diverged, *_measurable(run, found), *_unused_pool(run), *_pseudo_labels(run), *_robust(run), *_longer(run)]
     made += [*_worst_class(found), *_honesty(found)]
     made = made[: most - 1]
@@ -124,6 +133,17 @@ def damage(run: RunFolder) -> list[str]:
         return []
     told = "is damaged and was not read: what is shown comes from metrics.jsonl."
     return [f"{run.path / 'result.json'} {told} Remove it and go on with the run, which writes it anew."]
+
+
+def _pretrains(run: RunFolder) -> bool:
+    return run.method in PRETRAINING
+
+
+def _cost_fact(run: RunFolder) -> Fact:
+    seconds = run.figure("seconds")
+    speed = run.figure("steps_per_second")
+    note = f"{run.steps:,} steps on {run.result.get('device', run.recipe.train.device)}"
+    return Fact("Cost", duration(seconds), f"{note}, {speed:.3g} a second" if speed else note, "seconds", seconds)
 
 
 def _error_fact(run: RunFolder, found: Measured) -> Fact:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from maxmatch.data.datasets import Images
 from maxmatch.errors import UsageError, UserError
 from maxmatch.evaluate.progress import Told
-from maxmatch.files import write_safely
+from maxmatch.files import refuse_to_replace, write_safely
 from maxmatch.methods.base import Consistency
 from maxmatch.theory import bounds
 from maxmatch.theory.bounds import Bound, Form
@@ -70,15 +70,17 @@ class Found:
 
 def run_bound(
     folder: Path, device: str, k: int | None, epsilon: float | None, delta: float, c0: float | None, most: int,
-    out: Path | None,
+    out: Path | None, force: bool = False,
 ) -> None:  # fmt: skip
-    """Measure, print the page to standard output, and keep the numbers in `out`."""
+    """Measure, print the page to standard output, and keep the numbers in `out`; over a file only with `force`."""
     from maxmatch.theory.table import page
 
     if out is not None and out.is_dir():  # said now, not after a minute of work
         raise UsageError(f"--json {out} is a folder: give the file a name, for example {out / 'bound.json'}")
     if out is not None and not out.parent.is_dir():
         raise UsageError(f"--json {out}: there is no folder {out.parent}; make it, or give another file")
+    if out is not None:
+        refuse_to_replace(out, force, "--json")
     found = find_bounds(folder, device, k, epsilon, delta, c0, most)
     if out is not None:
         write_safely(out, (json.dumps(as_plain(found), indent=2) + "\n").encode())

@@ -159,7 +159,7 @@ def _pictures(finished: Finished, index: Indices, k: int, name: str) -> Iterator
         slots, sizes = slots.to(device), None if sizes is None else sizes.to(device)
         clean = slots
         if sizes is not None and isinstance(views.weak, ResizedCrop):  # pictures in slots: their middle is judged
-            clean = views.weak.apply(slots, views.weak.centre(sizes))
+            clean = views.weak.apply(slots, views.weak.centre(sizes, finished.images.middle))
         draws = [("weak", views.weak_uniforms), *((str(view), views.strong_uniforms) for view in range(k))]
         weak, *strong = (
             torch.from_numpy(plan.uniforms(f"theory/{name}/{stream}", number, (CHUNK, count))[: len(part)]).to(device)

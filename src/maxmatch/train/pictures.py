@@ -19,6 +19,7 @@ from maxmatch.train.distributed import Ranks
 from maxmatch.train.recipe import DataSettings, Recipe
 
 SIDES = (32, 64, 96, 128, 224)
+OF_PICTURES = ("folder", "imagenet")  # data that are files, not arrays
 # What a CPU bears: a small net, and a learning rate for a short run of it.
 ON_CPU: dict[str, dict[str, Any]] = {
     "net": {"name": "wrn-10-1"},
@@ -97,11 +98,11 @@ def load_data(
     test, since it alone evaluates.
     """
     data = recipe.data
-    if data.name not in ("folder", "imagenet"):
+    if data.name not in OF_PICTURES:
         return load_images(data.name, data.protocol)
     room = min(ranks.everyones(_room(recipe.train.device, ranks.beside)))  # asked of all before any reads a picture
     return load_pictures(
-        imagenet_folder() if data.name == "imagenet" else _path(data.path),
+        _place(data),
         side=data.side,
         slot=data.canvas or data.side,
         channels=data.channels,
@@ -117,6 +118,17 @@ def load_data(
         name=data.name,
         left_out=left_out,
     )
+
+
+def digest_of_pictures(recipe: Recipe, left_out: Sequence[str]) -> str:
+    """By what a split knows the pictures that a recipe names, those that are there now; none of them is read."""
+    data = recipe.data
+    listing = _listing(str(_place(data)), data.label_file, data.strict, recipe.method.needs.labelled)
+    return listing.without(left_out).sha256()
+
+
+def _place(data: DataSettings) -> Path:
+    return imagenet_folder() if data.name == "imagenet" else _path(data.path)
 
 
 def title(data: DataSettings) -> str:
