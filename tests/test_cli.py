@@ -782,6 +782,7 @@ def test_of_two_who_write_one_file_at_once_each_writes_its_own(tmp_path):
     (tmp_path / ".race.csv.tmp").write_bytes(b"as a kill leaves it")
     write_safely(path, b"another")
     assert path.read_bytes() == b"another"
+    assert [p.name for p in tmp_path.iterdir()] == ["race.csv"]  # what a kill has left does not stay
 
 
 def test_of_several_processes_one_speaks(capsys, monkeypatch, trained):

@@ -284,6 +284,26 @@ def test_saved_and_loaded_it_is_the_same(digits, tmp_path):
         MaxMatchClassifier.load(tmp_path / "nothing.safetensors")
 
 
+@pytest.mark.parametrize("shape", [np.array([8, 8]), (np.int64(8), np.int64(8))])
+def test_a_shape_of_numpy_is_saved(digits, tmp_path, shape):
+    trained = tiny(steps=1, image_shape=shape).fit(digits[0], digits[2])
+    trained.save(tmp_path / "saved.safetensors")
+    found = MaxMatchClassifier.load(tmp_path / "saved.safetensors")
+    assert found.image_shape == (8, 8)
+    assert np.array_equal(found.predict_proba(digits[0]), trained.predict_proba(digits[0]))
+
+
+def test_a_setting_may_be_an_array():
+    parameters = MaxMatchClassifier(settings={"augment.levels": np.array([1, 5])}).get_params()
+    assert make_recipe(parameters, learn_pictures(np.zeros((2, 3)), "rows", None), 0).augment.levels == (1, 5)
+
+
+def test_a_place_that_nothing_can_be_saved_to_is_a_value_error(digits, tmp_path):
+    trained = tiny(steps=1).fit(digits[1], digits[2])
+    with pytest.raises(ValueError, match="there is no folder"):
+        trained.save(tmp_path / "nowhere" / "x")
+
+
 def test_pickled_and_cloned(digits):
     trained = tiny().fit(digits[1], digits[2])
     again = pickle.loads(pickle.dumps(trained))
@@ -359,7 +379,54 @@ def test_defaults_suit_the_pictures_and_the_device(data, kind, device, expected)
 
 
 def test_marks_that_numpy_has_written_out_as_words_are_no_classes():
-    for y in (np.array(["cat", "dog", -1]), np.array(["cat", "dog", np.nan]), np.array(["cat", "dog", ""])):
-        codes, classes = encode(y)
+    """Nothing is lost without a word: what was dropped is named, and as objects, or in a list, it is a class."""
+    for mark, word in ((-1, "-1"), (np.nan, "nan")):
+        y = np.array(["cat", "dog", mark])
+        with pytest.warns(UserWarning, match=f"'{word}' in an array of strings is taken as unlabelled") as found:
+            codes, classes = encode(y)
+        assert len(found) == 1
         assert classes.tolist() == ["cat", "dog"]
         assert codes.tolist() == [0, 1, -1]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for kept in (y.astype(object), y.tolist()):
+                assert encode(kept)[1].tolist() == sorted([word, "cat", "dog"])
+            assert encode(np.where(y == word, "", y))[0].tolist() == [0, 1, -1]
+            assert is_unlabelled(y, mark=word).tolist() == [False, False, True]
+
+
+def test_a_class_may_be_called_none(digits):
+    words = ["None", "a", "b", "c"] * 10
+    with pytest.warns(UserWarning, match="'None' in an array of strings is taken as a class") as found:
+        trained = tiny(steps=1).fit(digits[1][:41], np.array([*words, ""]))
+    assert [warning.filename for warning in found] == [__file__]
+    assert trained.classes_.tolist() == encode(words)[1].tolist() == sorted(set(words))
+    assert (trained.transduction_[:-1] == words).all()
+
+
+class NotAvailable:
+    """As pandas' NA: what it is compared with, the answer is itself, and that is neither true nor false."""
+
+    def __eq__(self, other):
+        return self
+
+    __ne__ = __eq__
+    __hash__ = None
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+def test_what_is_not_available_is_unlabelled():
+    gap = NotAvailable()
+    assert encode(np.array(["b", gap, "a"], object))[0].tolist() == [1, -1, 0]
+    assert encode(["b", gap, "a"])[0].tolist() == [1, -1, 0]
+    assert encode(np.array([3, gap, 1], object))[1].tolist() == [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"), [("string", ["b", None, "a"]), ("Int64", [3, None, 1]), ("boolean", [True, None, False])]
+)
+def test_a_series_of_pandas_has_its_gaps_unlabelled(kind, values):
+    pandas = pytest.importorskip("pandas")
+    assert encode(pandas.Series(values, dtype=kind))[0].tolist() == [1, -1, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -39,16 +40,54 @@ def written_aside(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to; at the end it takes the place of `path`, or is gone if something failed."""
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; make it, or give another name")
-    aside = path.with_name(f".{path.name}.tmp")
+    with _own_name(path) as aside:
+        try:
+            yield aside
+            with open(aside, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except BaseException:
+            aside.unlink(missing_ok=True)
+            raise
+    _sync_folder(path.parent)
+
+
+@contextmanager
+def _own_name(path: Path) -> Iterator[Path]:
+    """A file beside `path` that is this writer's alone: who writes the same at the same time has another one.
+
+    `.NAME.tmp`, by which data/shards.py knows what a kill has left, or another name where somebody writes to that.
+    """
+    usual = path.with_name(f".{path.name}.tmp")
+    place = os.open(usual, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        yield aside
-        with open(aside, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        _sync_folder(path.parent)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
+        if _is_locked(place) and _is_file(place, usual):  # not renamed by who held it until now
+            yield usual
+            return
+    finally:
+        os.close(place)
+    other = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(8)}.tmp")
+    os.close(os.open(other, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+    yield other
+
+
+def _is_locked(place: int) -> bool:
+    """Whether the open file is now this writer's, as far as the system has locks."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        try:
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def _is_file(place: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(place), path.stat())
+    except OSError:
+        return False
 
 
 @contextmanager

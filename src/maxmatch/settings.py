@@ -2,7 +2,8 @@
 
 A key that is not a field is refused with the nearest right name; a value of the wrong type is refused with the type
 that is wanted. Values with a short spelling of their own (`worst`, `1:.5,2:.5`) have a class with `parse` and `spell`,
-or a type `Annotated[..., parser]`, so that one spelling serves JSON, TOML and the command line alike.
+or a type `Annotated[..., parser]`, so that one spelling serves JSON, TOML and the command line alike. None, for which
+TOML and the command line have nothing, is the word `unset`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from maxmatch.errors import UsageError, unknown
 
+UNSET = "unset"  # the word for None; `none` would read as no cutout where None is the policy's own
 T = TypeVar("T")
 Values = dict[str, dict[str, Any]]  # two levels: sections of plain values
 
@@ -126,10 +128,38 @@ def to_toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
     for section, values in sections.items():
         lines += [
             f"[{section}]",
-            *(f"{k} = {json.dumps(v)}" if v is not None else f"# {k} =" for k, v in values.items()),
+            *(f"{k} = {_toml_value(v)}" if v is not None else f"# {k} =" for k, v in values.items()),
             "",
         ]
     return "\n".join(lines)
+
+
+def _toml_value(value: Any) -> str:
+    """As JSON writes it, but that TOML has no surrogates and no bare DEL."""
+    text = json.dumps(value, ensure_ascii=False)
+    return re.sub(r"[^\x20-\x7e]", lambda found: f"\\U{ord(found[0]):08x}", text)
+
+
+def without_none(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of a dataclass with the word `unset` for None, where a field knows the word."""
+    hints = field_types(cls)
+    return {key: UNSET if value is None and knows_unset(hints[key]) else value for key, value in values.items()}
+
+
+def with_none(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `without_none`; keys and values may be wrong."""
+    hints = field_types(cls)
+    return {key: None if value == UNSET and knows_unset(hints.get(key)) else value for key, value in values.items()}
+
+
+def knows_unset(hint: Any) -> bool:
+    """Whether the word `unset` is None in a field of this type; where any word may stand it is that word.
+
+    >>> knows_unset(float | None), knows_unset(str | None), knows_unset(float)
+    (True, False, False)
+    """
+    choices = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
+    return type(None) in choices and not any(choice is str or UNSET in get_args(choice) for choice in choices)
 
 
 def convert(hint: Any, value: Any, name: str) -> Any:
@@ -144,7 +174,7 @@ def convert(hint: Any, value: Any, name: str) -> Any:
             raise UsageError(f"{name} = {value}: choose from {', '.join(map(str, arguments))}")
         return value
     if origin in (Union, types.UnionType):
-        return _convert_union(arguments, value, name)
+        return _convert_union(hint, value, name)
     if origin is tuple:
         return _convert_tuple(arguments, value, name)
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
@@ -152,8 +182,9 @@ def convert(hint: Any, value: Any, name: str) -> Any:
     return _convert_scalar(hint, value, name)
 
 
-def _convert_union(arguments: tuple[Any, ...], value: Any, name: str) -> Any:
-    if value is None and type(None) in arguments:
+def _convert_union(hint: Any, value: Any, name: str) -> Any:
+    arguments, unset = get_args(hint), knows_unset(hint)
+    if (value is None and type(None) in arguments) or (value == UNSET and unset):
         return None
     reasons = []
     for choice in arguments:
@@ -163,6 +194,7 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, name: str) -> Any:
             except UsageError as error:
                 reasons.append(error)
     words = [str(word) for choice in arguments if get_origin(choice) is Literal for word in get_args(choice)]
+    words += [UNSET] if unset else []
     if words and get_origin(arguments[0]) is not Literal:
         raise UsageError(f"{reasons[0]}, or {', '.join(words)}")
     raise reasons[0]

@@ -8,6 +8,7 @@ import tomllib
 
 import pytest
 import torch
+from PIL import Image
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.fixmatch import FixMatch
@@ -15,6 +16,7 @@ from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.train.recipe import Recipe, horizon_decay, read_values, resolve
 from maxmatch.train.recipes import RECIPES, compose
+from maxmatch.train.resume import resumed_recipe
 from maxmatch.train.schedule import learning_rate
 
 
@@ -32,6 +34,32 @@ def test_named_recipes_survive_json_and_toml(name, method):
     recipe = compose("digits", method, config=name)
     assert Recipe.from_dict(json.loads(recipe.to_json())) == recipe
     assert Recipe.from_dict(tomllib.loads(recipe.to_toml())) == recipe
+
+
+@pytest.mark.parametrize("dataset", ["digits", "cifar10", "fashion-mnist", "stl10", "imagenet", "folder"])
+@pytest.mark.parametrize("name", [None, *RECIPES])
+def test_settings_give_back_the_recipe_they_were_printed_from(dataset, name, tmp_path):
+    """Whatever the recipe is that the file is laid over; and a run that was begun so goes on with the same file."""
+    if dataset == "folder":
+        for label, shade in (("a", 0), ("b", 255)):
+            place = tmp_path / "Bücher \N{GRINNING FACE}" / label
+            place.mkdir(parents=True)
+            Image.new("L", (8, 8), shade).save(place / "1.png")
+        dataset = str(place.parent)
+    recipe = compose(dataset, "moco" if name == "moco" else None, name)
+    path = tmp_path / "mine.toml"
+    path.write_text(recipe.to_toml())
+    assert compose(config=str(path)) == recipe
+    (tmp_path / "recipe.json").write_text(recipe.to_json())
+    assert resumed_recipe(tmp_path, {}, str(path)) == recipe
+
+
+def test_a_setting_may_be_unset_unless_that_is_a_name():
+    assert compose("imagenet", given={"augment": {"middle": "unset"}}).augment.middle is None
+    assert compose("fashion-mnist", given={"augment": {"cutout": "unset", "ops": "unset"}}).augment.cutout is None
+    assert compose("digits", given={"train": {"init": "unset"}}).train.init == "unset"
+    with pytest.raises(UsageError, match="a whole number is wanted, or unset"):
+        compose("digits", given={"augment": {"cutout": "none"}})
 
 
 def test_pseudo_label_has_as_many_unlabelled_images_as_labelled_in_the_paper_s_settings():

@@ -39,7 +39,8 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     X is (N, H, W), (N, H, W, C) or (N, C, H, W), an array or a tensor; a list of image files; or rows (N, features),
     which become pictures of `image_shape`, or of the smallest near-square grid where that is None. uint8 is taken as
-    it is, other numbers are scaled so that the training data fill 0..255. Without a label, y is -1, None, NaN or ''.
+    it is, other numbers are scaled so that the training data fill 0..255. Without a label, y is -1, None, NaN, pandas'
+    NA or ''; in an array of strings 'nan' and '-1' are unlabelled too, with a warning, and any other word is a class.
 
     Parameters
     ----------
@@ -174,7 +175,8 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "n_features_in": getattr(self, "n_features_in_", None),
             "feature_names_in": getattr(self, "feature_names_in_", np.array([])).tolist(),
         }
-        save_model(Path(path), self.classifier_.net, self.model_info_, {"estimator": json.dumps(held)})
+        with _plain_errors():
+            save_model(Path(path), self.classifier_.net, self.model_info_, {"estimator": json.dumps(held)})
 
     @classmethod
     def load(cls, path: str | Path) -> MaxMatchClassifier:

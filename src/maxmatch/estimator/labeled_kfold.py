@@ -14,8 +14,8 @@ from maxmatch.estimator.labels import UNLABELLED, as_labels, is_unlabelled
 class LabeledKFold(BaseCrossValidator):  # type: ignore[misc]
     """K folds, stratified over the labelled rows: unlabelled rows are in every training part and in no test part.
 
-    A row is unlabelled where y is `unlabelled`, None, NaN or the empty string. What is tested is then measured, and
-    GridSearchCV compares settings on labels alone.
+    A row is unlabelled where y is `unlabelled`, None, NaN, pandas' NA or the empty string. What is tested is then
+    measured, and GridSearchCV compares settings on labels alone.
 
     >>> for train, test in LabeledKFold(2).split(np.zeros((6, 1)), [0, 0, 1, 1, -1, -1]):
     ...     print(train, test)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,11 @@ def as_labels(y: Any) -> np.ndarray:
 
 
 def is_unlabelled(y: np.ndarray, mark: Any = UNLABELLED) -> np.ndarray:
-    """Where labels (N,) say that there is none: `mark`, None, NaN or the empty string.
+    """Where labels (N,) say that there is none: `mark`, None, NaN, pandas' NA or the empty string.
+
+    Any other word is a class. In an array of strings 'nan' and '-1' are none: numpy writes NaN and -1 so beside
+    strings. A warning says so, and what to give for a class of that name. None numpy leaves as it is, so 'None' is a
+    class there too, of which a warning tells.
 
     >>> is_unlabelled(np.array(["cat", None, "", -1, float("nan")], dtype=object))
     array([False,  True,  True,  True,  True])
@@ -30,8 +35,8 @@ def is_unlabelled(y: np.ndarray, mark: Any = UNLABELLED) -> np.ndarray:
         return np.asarray(y == mark)
     if y.dtype.kind == "f":
         return np.asarray((y == mark) | np.isnan(y))
-    if y.dtype.kind in "US":  # numpy has written the marks out as words
-        return np.isin(y.astype(str), ["", "None", "nan", str(mark)])
+    if y.dtype.kind in "US":
+        return _among_words(y.astype(str), mark)
     return np.array([_is_mark(item, mark) for item in y.tolist()], dtype=bool)
 
 
@@ -61,11 +66,30 @@ def encode(y: Any) -> tuple[np.ndarray, np.ndarray]:
     return codes, classes
 
 
+def _among_words(y: np.ndarray, mark: Any) -> np.ndarray:
+    """Where words (N,) say that there is no label, with a warning where they may have been classes, or marks."""
+    named = {"", mark} if isinstance(mark, str) else {""}
+    written = {"nan", str(mark)} - named
+    if found := sorted(written.intersection(y.tolist())):
+        told = f"y: {' and '.join(map(repr, found))} in an array of strings is taken as unlabelled, as numpy writes"
+        _warn(f"{told} NaN and {mark} so; if it is a class, give y.astype(object), and if not, '' in its place")
+    if "None" not in named and (y == "None").any():
+        _warn("y: 'None' in an array of strings is taken as a class; if it is none, give np.where(y == 'None', '', y)")
+    return np.isin(y, sorted(named | written))
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, UserWarning, stacklevel=7)  # for who calls fit
+
+
 def _is_mark(item: Any, mark: Any) -> bool:
-    """NaN is the one number that is not itself."""
+    """NaN is the one number that is not itself; of pandas' NA, and of it alone, it can't be said."""
     if isinstance(item, bool | str) or item is None:
         return item is None or item == "" or (isinstance(mark, str) and item == mark)
-    return bool(item == mark) or bool(item != item)
+    try:
+        return bool(item == mark) or bool(item != item)
+    except TypeError:
+        return True
 
 
 def _one_type(values: np.ndarray) -> np.ndarray:

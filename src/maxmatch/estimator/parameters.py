@@ -46,8 +46,10 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
 
 
 def plain_value(value: Any) -> Any:
-    """A parameter as JSON knows it: numbers of numpy, as a parameter grid may hold them, become Python's."""
-    return plain(value.item() if isinstance(value, np.generic) else value)
+    """A parameter as JSON knows it: numbers and arrays of numpy, as a grid may hold them, become Python's."""
+    if isinstance(value, tuple | list):
+        return [plain_value(item) for item in value]
+    return plain(value.tolist() if isinstance(value, np.generic | np.ndarray) else value)
 
 
 def _short(pictures: Pictures, small: bool) -> Values:

@@ -22,7 +22,7 @@ from maxmatch.methods import make_method, method_values
 from maxmatch.methods.base import Method
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.nets.device import Device, best_precision
-from maxmatch.settings import build, field_types, plain, to_toml
+from maxmatch.settings import build, field_types, plain, to_toml, with_none, without_none
 from maxmatch.train import schedule
 from maxmatch.train.rules import check
 from maxmatch.train.schedule import Schedule
@@ -174,7 +174,8 @@ class Recipe:
         return json.dumps({**self.to_dict(), **settled}, indent=2) + "\n"
 
     def to_toml(self) -> str:
-        return to_toml(self.to_dict())
+        """The six sections as TOML that says all: whichever recipe it is laid over, it gives this one."""
+        return to_toml({name: without_none(type(getattr(self, name)), s) for name, s in self.to_dict().items()})
 
     def sha256(self) -> str:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()
@@ -191,7 +192,11 @@ def read_values(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not a recipe: {error}") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path} is not a recipe: sections such as [train] are wanted")
-    return values
+    kinds: dict[str, Any] = {name: kind for name, kind in field_types(Recipe).items() if name != "settled"}
+    return {
+        name: with_none(kinds[name], section) if name in kinds and isinstance(section, dict) else section
+        for name, section in values.items()
+    }
 
 
 def split_settled(values: Mapping[str, Any]) -> tuple[tuple[str, ...], dict[str, Any]]:
