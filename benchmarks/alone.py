@@ -54,7 +54,8 @@ def main() -> None:
     path.write_text(json.dumps(record, indent=1) + "\n")
     path.with_suffix(".jsonl.gz").write_bytes(gzip.compress(metrics, mtime=0))
     error, compiling = result["error"]["last"], result["seconds_compiling"]
-    print(f"error {error:.2f} %, {seconds:.1f} s by the clock, {compiling:.1f} of them compiling")
+    told = "error not measured" if error is None else f"error {error:.2f} %"
+    print(f"{told}, {seconds:.1f} s by the clock, {compiling:.1f} of them compiling")
     print(path)
 
 

@@ -22,6 +22,7 @@ import torch
 from record import Record
 
 from maxmatch.bench.clock import release, times, typical, warm_up
+from maxmatch.bench.origin import hardware, versions
 from maxmatch.benchmark.wanted import folder_name
 from maxmatch.train.fit import begin, torch_settings
 from maxmatch.train.recipe import Recipe
@@ -45,7 +46,7 @@ def main() -> None:
         return
     record = Record(asked.name)
     trained = json.loads((asked.runs / "benchmark.json").read_text())
-    before = timed(record, trained)
+    before = timed(record, trained, asked.steps)
     found: list[dict[str, Any]] = []
     record.say(
         f"{trained['dataset']}, {trained['labels']} labels, fold {trained['folds'][0]}: error in percent, steps/s"
@@ -56,18 +57,23 @@ def main() -> None:
             continue
         recipe = resumed_recipe(asked.runs / folder_name(run["method"]) / f"fold-{run['fold']}", {})
         device = torch.device(str(recipe.train.device))
-        found.append(before.get(run["method"]) or {**run, "milliseconds": milliseconds(recipe, device, asked.steps)})
+        found.append({**run, "milliseconds": before.get(run["method"]) or milliseconds(recipe, device, asked.steps)})
         release(device, compiled=False)
         first, each = (typical(row["milliseconds"], device) for row in (found[0], found[-1]))
         record.say(f"{run['method']:<30}{run['last']:>8.2f}{1e3 / each:>10.1f}{each / first:>10.2f} times")
         record.save({"trained_by": trained["command"], "commit": trained["commit"], "rows": found})
 
 
-def timed(record: Record, trained: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The rows by method that an earlier call has timed of the same benchmark."""
-    before = json.loads(record.path.read_text())["results"] if record.path.exists() else {}
-    same = (before.get("trained_by"), before.get("commit")) == (trained["command"], trained["commit"])
-    return {row["method"]: row for row in before["rows"]} if same else {}
+def timed(record: Record, trained: dict[str, Any], steps: int) -> dict[str, list[float]]:
+    """The times by method that an earlier call has found for the same benchmark, on the same machine."""
+    if not record.path.exists():
+        return {}
+    before = json.loads(record.path.read_text())
+    held = [before["results"][name] for name in ("trained_by", "commit")] + [before["versions"], before["hardware"]]
+    if held != [trained["command"], trained["commit"], versions(), hardware()]:
+        return {}
+    rows = before["results"]["rows"]
+    return {row["method"]: row["milliseconds"] for row in rows if len(row["milliseconds"]) == steps}
 
 
 def milliseconds(recipe: Recipe, device: torch.device, repeats: int) -> list[float]:

@@ -11,7 +11,9 @@ import signal
 import subprocess
 import sys
 import threading
+from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from safetensors.torch import load_file
 import maxmatch
 from maxmatch.benchmark import runs as benchmark_runs
 from maxmatch.benchmark.figures import table
-from maxmatch.benchmark.wanted import parse_folds, parse_methods, plan
+from maxmatch.benchmark.wanted import Planned, parse_folds, parse_methods, plan
 from maxmatch.cli import run
 from maxmatch.errors import UsageError
 from maxmatch.train.step import Step
@@ -346,7 +348,8 @@ def test_a_process_that_is_killed_is_one_line():
 
     ear, mouth = Pipe(duplex=False)
     mouth.close()
-    assert "was killed by signal 9" in benchmark_runs._hear(Killed(), ear).failed
+    assert benchmark_runs._hear(ear) is None
+    assert "was killed by signal 9" in benchmark_runs._unheard(Killed()).failed
 
 
 def test_a_signal_ends_the_processes_of_all_jobs(tmp_path, monkeypatch, capsys):
@@ -458,9 +461,10 @@ def test_runs_on_other_pictures_are_not_taken_for_its_own(tmp_path, capsys, step
     assert call(capsys, "benchmark", one, *words)[0] == 0
     before = (tmp_path / "out" / "benchmark.json").read_text()
     steps.clear()
-    code, _, err = call(capsys, "benchmark", other, *words)
-    assert (code, steps) == (1, [])
-    assert "belongs to other images than these" in err
+    for more in ([], ["--only-table"]):
+        code, _, err = call(capsys, "benchmark", other, *words, *more)
+        assert (code, steps) == (1, [])
+        assert "belongs to other images than these" in err
     # Moved, they are the same; with other test pictures they are not.
     one.rename(tmp_path / "moved")
     assert call(capsys, "benchmark", tmp_path / "moved", *words)[0] == 0
@@ -495,18 +499,36 @@ def test_a_method_that_has_much_to_say_does_not_stop_the_others(broken, tmp_path
     loud.start()
     assert ear.poll(20)
 
-    class Speaker:
-        exitcode = 0
+    assert len(benchmark_runs._hear(ear).failed) == 500_000
+    loud.join()
 
-        def join(self) -> None:
-            loud.join(20)
-            assert not loud.is_alive()
 
-    assert len(benchmark_runs._hear(Speaker(), ear).failed) == 500_000
+def test_a_process_that_is_slow_to_end_keeps_nobody_waiting(tmp_path, monkeypatch):
+    """The first has spoken and does not end before the second, and the third, have been told of."""
+    ends: dict[str, int] = {}
+    told: list[str] = []
+
+    def start(run: Planned, threads: int) -> tuple[SimpleNamespace, Connection]:
+        ear, mouth = multiprocessing.Pipe(duplex=False)
+        sentinel, ends[run.label] = os.pipe()
+        mouth.send(benchmark_runs.Outcome({}, run.label))
+        if run.label != "slow":
+            os.close(ends[run.label])
+        return SimpleNamespace(sentinel=sentinel, exitcode=0, join=lambda: None), ear
+
+    def ended(run: Planned, outcome: benchmark_runs.Outcome) -> None:
+        told.append(outcome.failed)
+        if run.label == "third":
+            os.close(ends["slow"])
+
+    monkeypatch.setattr(benchmark_runs, "_start", start)
+    runs = [Planned(label, 1, maxmatch.compose("digits"), tmp_path / label) for label in ("slow", "second", "third")]
+    benchmark_runs.run_all(runs, 2, lambda run: None, ended)
+    assert told == ["second", "third", "slow"]
 
 
 @pytest.mark.parametrize("words", [["--methods", "fixmatch"], ["--folds", "1,"], ["--set", "train.lr=1"]])
 def test_the_saved_table_alone_refuses_what_it_would_ignore(whole, capsys, words):
     code, out, err = call(capsys, "benchmark", "--only-table", "--out", whole, *words)
     assert (code, out) == (2, "")
-    assert err.startswith(f"maxmatch: {words[0]}: --only-table with nothing but --out shows all that is there")
+    assert err.startswith(f"maxmatch: {words[0]}: --only-table with nothing but --out shows the last table")

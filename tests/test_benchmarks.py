@@ -129,12 +129,12 @@ def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_pa
         if asked:
             raise KeyboardInterrupt
         asked.append(recipe.method.k)
-        return [2.0, 2.0]
+        return [2.0] * 320
 
     monkeypatch.setattr(worst_case, "milliseconds", measured)
     with pytest.raises(KeyboardInterrupt):
         worst_case.main()
-    monkeypatch.setattr(worst_case, "milliseconds", lambda recipe, *_: asked.append(recipe.method.k) or [4.0, 4.0])
+    monkeypatch.setattr(worst_case, "milliseconds", lambda recipe, *_: asked.append(recipe.method.k) or [4.0] * 320)
     worst_case.main()
     assert asked == [1, 2]  # neither was measured twice
     found = json.loads((tmp_path / "worst-case.json").read_text())
@@ -143,11 +143,21 @@ def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_pa
         ["500.0", "1.00", "times"],
         ["250.0", "2.00", "times"],
     ]
-    # Of another benchmark nothing is taken over.
+    # Of another machine, another benchmark or another number of steps nothing is taken over.
+    monkeypatch.setattr(worst_case, "hardware", lambda: {"gpu": "another"})
+    worst_case.main()
+    assert asked == [1, 2, 1, 2]
+    monkeypatch.undo()
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["worst_case.py", str(tmp_path / "runs")])
+    monkeypatch.setattr(worst_case, "milliseconds", lambda recipe, *_: asked.append(recipe.method.k) or [4.0] * 320)
+    asked.clear()
     trained = json.loads((tmp_path / "runs" / "benchmark.json").read_text())
     (tmp_path / "runs" / "benchmark.json").write_text(json.dumps(trained | {"commit": "another"}))
     worst_case.main()
-    assert asked == [1, 2, 1, 2]
+    assert asked == [1, 2]
+    worst_case.main()
+    assert asked == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["Guesses", "Late", "Mild", "Soft"])

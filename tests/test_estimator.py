@@ -402,6 +402,9 @@ def test_a_class_may_be_called_none(digits):
     assert [warning.filename for warning in found] == [__file__]
     assert trained.classes_.tolist() == encode(words)[1].tolist() == sorted(set(words))
     assert (trained.transduction_[:-1] == words).all()
+    with pytest.warns(UserWarning, match="is taken as a class") as found:
+        list(LabeledKFold(2).split(np.zeros((40, 1)), np.array(words)))
+    assert {warning.filename for warning in found} == {__file__}
 
 
 class NotAvailable:
@@ -422,11 +425,3 @@ def test_what_is_not_available_is_unlabelled():
     assert encode(np.array(["b", gap, "a"], object))[0].tolist() == [1, -1, 0]
     assert encode(["b", gap, "a"])[0].tolist() == [1, -1, 0]
     assert encode(np.array([3, gap, 1], object))[1].tolist() == [1, 3]
-
-
-@pytest.mark.parametrize(
-    ("kind", "values"), [("string", ["b", None, "a"]), ("Int64", [3, None, 1]), ("boolean", [True, None, False])]
-)
-def test_a_series_of_pandas_has_its_gaps_unlabelled(kind, values):
-    pandas = pytest.importorskip("pandas")
-    assert encode(pandas.Series(values, dtype=kind))[0].tolist() == [1, -1, 0]

@@ -3,7 +3,7 @@
 A key that is not a field is refused with the nearest right name; a value of the wrong type is refused with the type
 that is wanted. Values with a short spelling of their own (`worst`, `1:.5,2:.5`) have a class with `parse` and `spell`,
 or a type `Annotated[..., parser]`, so that one spelling serves JSON, TOML and the command line alike. None, for which
-TOML and the command line have nothing, is the word `unset`.
+TOML and the command line have nothing, is the word `unset`, but in fields that take any word.
 """
 
 from __future__ import annotations
@@ -137,6 +137,8 @@ def to_toml(sections: Mapping[str, Mapping[str, Any]]) -> str:
 def _toml_value(value: Any) -> str:
     """As JSON writes it, but that TOML has no surrogates and no bare DEL."""
     text = json.dumps(value, ensure_ascii=False)
+    if re.search(r"[\ud800-\udfff]", text):
+        raise UsageError(f"{text.encode('ascii', 'backslashreplace').decode()} is not UTF-8: give it another name")
     return re.sub(r"[^\x20-\x7e]", lambda found: f"\\U{ord(found[0]):08x}", text)
 
 
@@ -149,7 +151,10 @@ def without_none(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
 def with_none(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse of `without_none`; keys and values may be wrong."""
     hints = field_types(cls)
-    return {key: None if value == UNSET and knows_unset(hints.get(key)) else value for key, value in values.items()}
+    return {
+        key: None if isinstance(value, str) and value == UNSET and knows_unset(hints.get(key)) else value
+        for key, value in values.items()
+    }
 
 
 def knows_unset(hint: Any) -> bool:
@@ -184,7 +189,7 @@ def convert(hint: Any, value: Any, name: str) -> Any:
 
 def _convert_union(hint: Any, value: Any, name: str) -> Any:
     arguments, unset = get_args(hint), knows_unset(hint)
-    if (value is None and type(None) in arguments) or (value == UNSET and unset):
+    if (value is None and type(None) in arguments) or (isinstance(value, str) and value == UNSET and unset):
         return None
     reasons = []
     for choice in arguments:

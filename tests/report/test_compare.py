@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +180,15 @@ def test_runs_from_several_starts_with_one_seed_all_count():
         ("maxmatch", 2, 65.0), ("fixmatch", 1, 64.0),
     ]  # fmt: skip
     assert conclusion(runs, names(runs), [], found).startswith("fixmatch has the lowest mean error")
+
+
+def test_a_run_that_was_killed_leaves_its_repetition_paired():
+    killed = run_of("a", "maxmatch", None, train={"steps": 4, "seed": 1})
+    runs = [replace(killed, result={})]
+    runs += [run_of("b", "maxmatch", 60.0, train={"steps": 4, "seed": 1})]
+    runs += [run_of("c", "fixmatch", 64.0, train={"steps": 4, "seed": 1})]
+    found = over_folds(runs, labels(runs))
+    assert [(row["n"], row["last"]["mean"]) for row in found["paired"]] == [(1, 4.0)]
 
 
 def test_kinds_that_differ_in_a_fourth_setting_are_told_apart():

@@ -133,8 +133,12 @@ def test_epochs_and_steps_are_not_mixed_on_resume(tmp_path, capsys):
     fit(recipe, tmp_path / "a", data, quiet=True)
     assert run(["train", "--resume", "--out", str(tmp_path / "a"), "--steps", "99"]) == 2
     assert "counts in epochs: type --epochs" in capsys.readouterr().err
+    for words in ([], ["--steps", "99"]):
+        assert run(["train", "--resume", "--out", str(tmp_path / "a"), "--set", "train.epochs=unset", *words]) == 2
+        assert "counts in epochs: type --epochs" in capsys.readouterr().err
     quick = ["train", "digits@20", "--steps", "1", "--set", "train.batch=4", "--out", str(tmp_path / "b")]
     assert run(quick) == 0
+    assert run(["train", "--resume", "--out", str(tmp_path / "b"), "--set", "train.epochs=unset"]) == 0  # as it is
     assert run(["train", "--resume", "--out", str(tmp_path / "b"), "--epochs", "9"]) == 2
     assert "counts in steps: type --steps" in capsys.readouterr().err
 

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import tomllib
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -60,6 +61,10 @@ def test_a_setting_may_be_unset_unless_that_is_a_name():
     assert compose("digits", given={"train": {"init": "unset"}}).train.init == "unset"
     with pytest.raises(UsageError, match="a whole number is wanted, or unset"):
         compose("digits", given={"augment": {"cutout": "none"}})
+    with pytest.raises(UsageError, match="augment.levels"):
+        compose("digits", given={"augment": {"levels": np.array([1, 5])}})
+    with pytest.raises(UsageError, match="is not UTF-8: give it another name"):
+        compose("digits", given={"train": {"init": "p\udcff"}}).to_toml()
 
 
 def test_pseudo_label_has_as_many_unlabelled_images_as_labelled_in_the_paper_s_settings():

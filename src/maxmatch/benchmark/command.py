@@ -34,6 +34,7 @@ def run_benchmark(
         if only_table:
             raise UsageError(f"{error}; for the table alone: maxmatch benchmark --only-table --out {folder}") from None
         raise
+    refuse_other_pictures(runs)
     record = Record(folder, runs, command)
     for run, result in results.items():
         if result is not None:
@@ -43,7 +44,6 @@ def run_benchmark(
         if len(left) == len(runs):
             raise UserError(f"no run of this benchmark is finished in {folder}: type it without --only-table")
     else:
-        refuse_other_pictures(runs)
         if left:
             check(left)
         folder.mkdir(parents=True, exist_ok=True)

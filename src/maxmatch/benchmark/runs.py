@@ -19,14 +19,13 @@ import torch
 
 from maxmatch.bench.clock import failure, release
 from maxmatch.benchmark.wanted import Planned
-from maxmatch.data.datasets import Images
 from maxmatch.data.split import load_split, saved_left_out
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
 from maxmatch.train.fit import draw_split, finished_result, fit
 from maxmatch.train.pictures import OF_PICTURES, digest_of_pictures, load_data
-from maxmatch.train.recipe import Recipe
+from maxmatch.train.recipe import DataSettings
 from maxmatch.train.resume import resumed_recipe
 
 LONGEST = 1000  # letters of what a method that failed has to say
@@ -66,22 +65,19 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
 
 def check(runs: Sequence[Planned]) -> None:
     """Refuse what no run could begin with, before the first of them takes its time: device, data, labels, net."""
-    loaded: dict[object, Images] = {}
-
-    def images_of(recipe: Recipe) -> Images:
-        key = replace(recipe.data, labels="all")
-        if key not in loaded:
-            loaded[key] = load_data(recipe)
-        return loaded[key]
-
     for device in dict.fromkeys(run.recipe.train.device for run in runs):
         find_device(device)
-    for recipe in {(run.recipe.data, run.fold): run.recipe for run in runs}.values():
-        draw_split(recipe, images_of(recipe))
-    with torch.random.fork_rng(devices=[]):  # making the net draws weights
-        for recipe in {run.recipe.net.name: run.recipe for run in runs}.values():
-            images = images_of(recipe)
-            make_net(recipe.net.name, classes=len(images.classes), channels=images.shape[0])
+    by_data: dict[DataSettings, list[Planned]] = {}
+    for run in runs:
+        by_data.setdefault(replace(run.recipe.data, labels="all"), []).append(run)
+    for alike in by_data.values():  # one after the other: pictures fill the memory
+        images = load_data(alike[0].recipe)
+        for recipe in {(run.recipe.data, run.fold): run.recipe for run in alike}.values():
+            draw_split(recipe, images)
+        with torch.random.fork_rng(devices=[]):  # making the net draws weights
+            for name in dict.fromkeys(run.recipe.net.name for run in alike):
+                make_net(name, classes=len(images.classes), channels=images.shape[0])
+        del images
 
 
 def refuse_other_pictures(runs: Sequence[Planned]) -> None:
@@ -142,6 +138,7 @@ def _apart(
     """Up to `jobs` at a time, a new process for each: what one run leaves or breaks, the next never meets."""
     threads = max(1, torch.get_num_threads() // jobs)
     waiting, running = deque(runs), dict[int, tuple[Planned, Any, Connection]]()
+    heard: dict[int, Outcome | None] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -149,10 +146,14 @@ def _apart(
                 begins(run)
                 process, ear = _start(run, threads)
                 running[process.sentinel] = run, process, ear
-            ready = wait([*running, *(ear for _, _, ear in running.values())])
-            for sentinel in [end for end, (_, _, ear) in running.items() if end in ready or ear in ready]:
-                run, process, ear = running.pop(sentinel)
-                outcome = _hear(process, ear)
+            ears = {ear: end for end, (_, _, ear) in running.items() if end not in heard}
+            ready = wait([*running, *ears])
+            for ear, end in ears.items():
+                if ear in ready or end in ready:  # one that has much to say ends only when it was heard
+                    heard[end] = _hear(ear)
+            for end in [end for end in running if end in ready]:
+                run, process, _ = running.pop(end)
+                outcome = heard.pop(end) or _unheard(process)
                 if outcome.stopped_by is not None:
                     raise Stopped(outcome.stopped_by)
                 ended(run, outcome)
@@ -191,14 +192,18 @@ def _end_with_the_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _hear(process: Any, ear: Connection) -> Outcome:
-    """What a process says: heard before its end, since one that has much to say ends only when it was heard."""
-    found: Outcome | None = None
-    with ear, suppress(EOFError, OSError):  # killed before it spoke, or while it did
-        found = ear.recv() if ear.poll() else None
+def _hear(ear: Connection) -> Outcome | None:
+    """What a process says; None where it was killed before it spoke, or while it did."""
+    with ear, suppress(EOFError, OSError):
+        if ear.poll():
+            found: Outcome = ear.recv()
+            return found
+    return None
+
+
+def _unheard(process: Any) -> Outcome:
+    """Of a process that ended without a word."""
     process.join()
-    if found is not None:
-        return found
     code = process.exitcode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     return Outcome(None, f"its process {how}; was there too little memory? fewer --jobs need less")

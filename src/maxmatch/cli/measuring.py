@@ -78,7 +78,7 @@ def benchmark(
         shown = {"only_table", "out", "as_json"}
         for parameter in context.command.params:
             if parameter.name not in shown and _was_typed(context, parameter.name):
-                told = "--only-table with nothing but --out shows all that is there"
+                told = "--only-table with nothing but --out shows the last table"
                 raise UsageError(f"{parameter.opts[0]}: {told}; leave it out, or name the data too")
         show_saved(out, as_json)
         return

@@ -126,7 +126,7 @@ def open_shards(root: Path) -> Shards:
 def _left_over(out: Path) -> list[Path]:
     """What a packing that was broken off has left, but its mark; a folder with anything else in it is refused."""
     held = [path for path in (out.iterdir() if out.exists() else ()) if path.name != UNFINISHED]
-    ours = re.compile(rf"\.?(\d+\.tar|{re.escape(INDEX)}|{re.escape(UNFINISHED)})")
+    ours = re.compile(rf"\.?(\d+\.tar|{re.escape(INDEX)}|{re.escape(UNFINISHED)})(\.\d+-[0-9a-f]+)?")
     marked = (out / UNFINISHED).exists()
     if not all(ours.fullmatch(path.name.removesuffix(".tmp")) and (marked or path.suffix == ".tmp") for path in held):
         raise UsageError(f"{out} is not empty: give a new folder for the shards")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -79,7 +80,11 @@ def _among_words(y: np.ndarray, mark: Any) -> np.ndarray:
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=7)  # for who calls fit
+    """Where the caller's own code is, whoever of ours or scikit-learn's it called."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in ("maxmatch", "sklearn"):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, UserWarning, stacklevel=level)
 
 
 def _is_mark(item: Any, mark: Any) -> bool:

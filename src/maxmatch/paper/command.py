@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from maxmatch.bench.origin import commit
 from maxmatch.benchmark.command import train_left
 from maxmatch.benchmark.figures import Row
-from maxmatch.benchmark.runs import Outcome, check, find_result
+from maxmatch.benchmark.runs import Outcome, check, find_result, is_begun, refuse_other_pictures
 from maxmatch.benchmark.wanted import Planned
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
@@ -52,7 +52,7 @@ def _refuse_shared(wanted: Wanted, jobs: int) -> None:
     if jobs > 1:
         raise UsageError(f"--jobs {jobs}: runs that share a machine have no times to compare; leave it out")
     noted = _read_notes(wanted.out, "jobs")
-    shared = [run for run in wanted.runs if noted.get(_place(wanted.out, run.folder), 1) > 1]
+    shared = [run for run in wanted.runs if is_begun(run) and noted.get(_place(wanted.out, run.folder), 1) > 1]
     if shared:
         told = f"{shared[0].folder} was trained with --jobs {noted[_place(wanted.out, shared[0].folder)]}"
         raise UsageError(f"{told}, so its time says nothing: give another --out, or delete it")
@@ -61,6 +61,7 @@ def _refuse_shared(wanted: Wanted, jobs: int) -> None:
 def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
     """Run what is left; returns why those failed that did."""
     runs = wanted.runs
+    refuse_other_pictures([*wanted.before, *runs])
     before = [run for run in wanted.before if find_result(run) is None]
     left = [run for run in runs if find_result(run) is None]
     if not left:
@@ -78,9 +79,9 @@ def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
             failed[run.folder] = str(outcome.failed)
         else:
             _note(wanted.out, "commits", run.folder, by)
-            _note(wanted.out, "jobs", run.folder, jobs)
 
     with alone_in(wanted.out):
+        _note_jobs(wanted, [*before, *left], jobs)
         if before:
             train_left(before, wanted.before, note, wanted.command, jobs)
         train_left(left, runs, note, wanted.command, jobs)
@@ -168,7 +169,16 @@ def _read_notes(out: Path, what: str) -> dict[str, Any]:
 
 def _note(out: Path, what: str, folder: Path, value: object) -> None:
     noted = _read_notes(out, what) | {_place(out, folder): value}
+    (out / "runs").mkdir(exist_ok=True)
     write_safely(out / "runs" / f"{what}.json", (json.dumps(noted, indent=1) + "\n").encode())
+
+
+def _note_jobs(wanted: Wanted, runs: Sequence[Planned], jobs: int) -> None:
+    """How many run at a time, at the most, while any of a run's steps are done."""
+    noted = _read_notes(wanted.out, "jobs")
+    for run in runs:
+        earlier = noted.get(_place(wanted.out, run.folder), 1) if is_begun(run) else 1
+        _note(wanted.out, "jobs", run.folder, max(earlier, jobs))
 
 
 def _place(out: Path, folder: Path) -> str:

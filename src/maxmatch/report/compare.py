@@ -108,8 +108,8 @@ def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, lis
     def fold_of(run: RunFolder, kind: str) -> tuple[object, ...]:
         """Repetitions of one fold and seed, from several starts for example, are counted through."""
         fold = run.data, run.recipe.train.fold, run.recipe.train.seed
-        seen[kind, fold] += 1
-        return (*fold, seen[kind, fold])
+        seen[kind, fold, run.finished] += 1
+        return (*fold, seen[kind, fold, run.finished])
 
     rows = [
         {

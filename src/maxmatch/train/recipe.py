@@ -192,9 +192,14 @@ def read_values(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} is not a recipe: {error}") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path} is not a recipe: sections such as [train] are wanted")
+    return with_nones(values)
+
+
+def with_nones(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections of plain values with None where the word `unset` stands for it; any of it may be wrong."""
     kinds: dict[str, Any] = {name: kind for name, kind in field_types(Recipe).items() if name != "settled"}
     return {
-        name: with_none(kinds[name], section) if name in kinds and isinstance(section, dict) else section
+        name: with_none(kinds[name], section) if name in kinds and isinstance(section, Mapping) else section
         for name, section in values.items()
     }
 

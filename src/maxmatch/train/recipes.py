@@ -11,7 +11,7 @@ from maxmatch.errors import UsageError, unknown
 from maxmatch.methods import PRETRAINING, canonical
 from maxmatch.settings import Values, overlay
 from maxmatch.train.imagenet import IMAGENET, fitting, imagenet_authors, imagenet_finetune, imagenet_paper
-from maxmatch.train.recipe import Recipe, read_values, split_settled
+from maxmatch.train.recipe import Recipe, read_values, split_settled, with_nones
 
 
 def digits(method: str = "maxmatch") -> Values:
@@ -158,7 +158,7 @@ def compose(
 
     `config` is a recipe's name, or a TOML or JSON file that may name its base with `recipe = "digits"`.
     """
-    given = _sections(given or {}, "settings")
+    given = with_nones(_sections(given or {}, "settings"))
     base_name, file_values = read_config(config)
     typed_name, file_name = (values.get("method", {}).get("name") for values in (given, file_values))
     asked = method or typed_name or file_name

@@ -12,7 +12,7 @@ from maxmatch.methods import make_method
 from maxmatch.nets.device import best_device, is_available
 from maxmatch.settings import Values, build, overlay, plain
 from maxmatch.train.imagenet import fitting
-from maxmatch.train.recipe import DataSettings, Recipe, read_values
+from maxmatch.train.recipe import DataSettings, Recipe, read_values, with_nones
 from maxmatch.train.recipes import RECIPES, read_config
 
 INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
@@ -45,7 +45,7 @@ def _saved_values(folder: Path) -> Values:
 
 def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config: str | None = None) -> Recipe:
     """The recipe in `folder`, with what may differ taken from `given`: the device, more steps, and the intervals."""
-    saved = saved_recipe(folder)
+    saved, given = saved_recipe(folder), with_nones(given)
     if config is not None:
         base, values = read_config(config)
         base_values = RECIPES[base](saved.to_dict()["method"]["name"]) if base else {}
@@ -96,7 +96,7 @@ def _in_epochs(saved: Recipe, given: Mapping[str, Mapping[str, Any]], folder: Pa
     asked = dict(given.get("train", {}))
     if (saved.train.epochs is None) != (asked.get("epochs") is None) and ("epochs" in asked or "steps" in asked):
         counts = "steps: type --steps" if saved.train.epochs is None else "epochs: type --epochs"
-        if asked.get("epochs") is not None or asked.get("steps") not in (None, saved.train.steps):
+        if "epochs" in asked or asked.get("steps") not in (None, saved.train.steps):
             raise UsageError(f"{folder} counts in {counts} to ask for more")
     if saved.train.epochs is not None and asked.get("epochs") is not None:
         every = {name for name in INTERVALS if asked.get(name) == 0}
