@@ -343,9 +343,6 @@ def test_a_process_that_is_killed_is_one_line():
     class Killed:
         exitcode = -9
 
-        def join(self):
-            pass
-
     ear, mouth = Pipe(duplex=False)
     mouth.close()
     assert benchmark_runs._hear(ear) is None

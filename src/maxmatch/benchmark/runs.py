@@ -153,6 +153,7 @@ def _apart(
                     heard[end] = _hear(ear)
             for end in [end for end in running if end in ready]:
                 run, process, _ = running.pop(end)
+                process.join()
                 outcome = heard.pop(end) or _unheard(process)
                 if outcome.stopped_by is not None:
                     raise Stopped(outcome.stopped_by)
@@ -203,7 +204,6 @@ def _hear(ear: Connection) -> Outcome | None:
 
 def _unheard(process: Any) -> Outcome:
     """Of a process that ended without a word."""
-    process.join()
     code = process.exitcode
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     return Outcome(None, f"its process {how}; was there too little memory? fewer --jobs need less")
