@@ -61,7 +61,7 @@ def _own_name(path: Path) -> Iterator[Path]:
     usual = path.with_name(f".{path.name}.tmp")
     place = os.open(usual, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        if _is_locked(place) and _is_file(place, usual):  # not renamed by who held it until now
+        if _lock(place) and _is_file(place, usual):  # not renamed by who held it until now
             yield usual
             return
     finally:
@@ -71,8 +71,8 @@ def _own_name(path: Path) -> Iterator[Path]:
     yield other
 
 
-def _is_locked(place: int) -> bool:
-    """Whether the open file is now this writer's, as far as the system has locks."""
+def _lock(place: int) -> bool:
+    """Make the open file this writer's, as far as the system has locks; False where it is another's."""
     with suppress(ImportError, OSError):
         import fcntl
 

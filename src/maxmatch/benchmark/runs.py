@@ -24,7 +24,7 @@ from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
 from maxmatch.train.fit import draw_split, finished_result, fit
-from maxmatch.train.pictures import OF_PICTURES, digest_of_pictures, load_data
+from maxmatch.train.pictures import digest_of_pictures, load_data
 from maxmatch.train.recipe import DataSettings
 from maxmatch.train.resume import resumed_recipe
 
@@ -85,7 +85,7 @@ def refuse_other_pictures(runs: Sequence[Planned]) -> None:
     digests: dict[object, str] = {}
     for run in runs:
         split = run.folder / "split.json"
-        if run.recipe.data.name not in OF_PICTURES or not split.exists():
+        if not run.recipe.data.of_pictures or not split.exists():
             continue
         left_out = saved_left_out(split)
         key = run.recipe.data, left_out

@@ -57,7 +57,7 @@ def one_line_errors(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[None
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
-        if not _begun(folder, ranks) and recipe.data.name in ("folder", "imagenet"):
+        if not _begun(folder, ranks) and recipe.data.of_pictures:
             raise UserError("out of memory while reading the pictures: add --set data.resident=false") from None
         raise UserError(_too_large(recipe, ranks)) from None
 

@@ -19,7 +19,6 @@ from maxmatch.train.distributed import Ranks
 from maxmatch.train.recipe import DataSettings, Recipe
 
 SIDES = (32, 64, 96, 128, 224)
-OF_PICTURES = ("folder", "imagenet")  # data that are files, not arrays
 # What a CPU bears: a small net, and a learning rate for a short run of it.
 ON_CPU: dict[str, dict[str, Any]] = {
     "net": {"name": "wrn-10-1"},
@@ -98,7 +97,7 @@ def load_data(
     test, since it alone evaluates.
     """
     data = recipe.data
-    if data.name not in OF_PICTURES:
+    if not data.of_pictures:
         return load_images(data.name, data.protocol)
     room = min(ranks.everyones(_room(recipe.train.device, ranks.beside)))  # asked of all before any reads a picture
     return load_pictures(

@@ -64,6 +64,11 @@ class DataSettings:
     decoders: Literal["auto", "threads", "processes"] = "auto"  # who decodes step by step; auto: beside a GPU processes
     strict: bool = False  # True: refuse what would be left out
 
+    @property
+    def of_pictures(self) -> bool:
+        """Whether the images are files, which may change, and not a kept data set."""
+        return self.name in ("folder", "imagenet")
+
 
 @dataclass(frozen=True)
 class AugmentSettings:

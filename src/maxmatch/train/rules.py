@@ -21,7 +21,7 @@ def check(recipe: Recipe) -> None:
     """Refuse the first setting that breaks a rule."""
     t, d = recipe.train, recipe.data
     least = 1 if t.epochs is None else 0  # 0 is once an epoch
-    if d.name not in ("folder", "imagenet"):
+    if not d.of_pictures:
         for name in PICTURES:
             if getattr(d, name) != getattr(type(d)(), name):
                 raise UsageError(f"data.{name} = {getattr(d, name)}: it is for a folder of pictures; leave it out")
