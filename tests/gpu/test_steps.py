@@ -54,7 +54,15 @@ def no_tf32(monkeypatch):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"k": "1,2,3"}, {"k": "3..1"}, {"over": "mean"}, {"strategy": "joint"}, {"optimizer": "muon"}],
+    [
+        {},
+        {"k": "1,2,3"},
+        {"k": "3..1"},
+        {"over": "mean"},
+        {"over": "mean", "strategy": "select"},
+        {"strategy": "joint"},
+        {"optimizer": "muon"},
+    ],
     ids=str,
 )
 def test_captured_compiled_and_eager_steps_agree_over_50_steps(tmp_path, options):

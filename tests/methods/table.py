@@ -44,6 +44,26 @@ class Table:
         return torch.randn_like(images)
 
 
+class Watched(Table):
+    """Notes which images the net and the teacher were shown."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.trained, self.taught, self.scored = [], [], []
+
+    def net(self, *groups):
+        self.trained.append(groups)
+        return super().net(*groups)
+
+    def score(self, *groups):
+        self.scored.append(groups)
+        return super().score(*groups)
+
+    def teacher(self, *groups):
+        self.taught.append(groups)
+        return super().teacher(*groups)
+
+
 def logits(*chances: float) -> Tensor:
     """Two logits an image, such that class 1 has the given probability."""
     p = torch.tensor(chances, dtype=torch.float64)

@@ -19,31 +19,11 @@ from maxmatch.train.fit import begin
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 from maxmatch.train.runner import Runner
-from methods.table import STRONG, WEAK, Table, make_batch
+from methods.table import STRONG, WEAK, Watched, make_batch
 
 # The teacher answers 1 - p, so that every label is the other one: the net's own would give other losses.
 TURNED = [int(p < 0.5) for p in WEAK]
 KEPT = [max(p, 1 - p) >= 0.95 for p in WEAK]
-
-
-class Watched(Table):
-    """Notes which images the net and the teacher were shown."""
-
-    def __init__(self):
-        super().__init__(teacher=lambda x: -x)
-        self.trained, self.taught, self.scored = [], [], []
-
-    def net(self, *groups):
-        self.trained.append(groups)
-        return super().net(*groups)
-
-    def score(self, *groups):
-        self.scored.append(groups)
-        return super().score(*groups)
-
-    def teacher(self, *groups):
-        self.taught.append(groups)
-        return super().teacher(*groups)
 
 
 def cross_entropy_by_hand(view):
@@ -53,7 +33,7 @@ def cross_entropy_by_hand(view):
 @pytest.mark.parametrize("strategy", ["joint", "select"])
 @pytest.mark.parametrize("k", [1, 3])
 def test_the_teacher_s_labels_are_taught_and_the_net_trains_on_labelled_and_strong(k, strategy):
-    run, batch = Watched(), make_batch(k)
+    run, batch = Watched(teacher=lambda x: -x), make_batch(k)
     losses = MaxMatch(k=k, strategy=strategy, teacher="eman").losses(run, batch)
     per_view = [cross_entropy_by_hand(view) for view in STRONG[:k]]
     by_hand = sum(keep * max(column) for keep, column in zip(KEPT, zip(*per_view, strict=True), strict=True)) / 3
@@ -70,9 +50,12 @@ def test_the_teacher_s_labels_are_taught_and_the_net_trains_on_labelled_and_stro
 
 
 def test_fixmatch_with_eman_is_maxmatch_with_eman_at_one_view():
-    values = [make(k=1, teacher="eman").losses(Watched(), make_batch(1)).terms for make in (FixMatch, MaxMatch)]
+    values = [
+        make(k=1, teacher="eman").losses(Watched(teacher=lambda x: -x), make_batch(1)).terms
+        for make in (FixMatch, MaxMatch)
+    ]
     assert values[0] == values[1]
-    assert values[0] != FixMatch(k=1).losses(Watched(), make_batch(1)).terms
+    assert values[0] != FixMatch(k=1).losses(Watched(teacher=lambda x: -x), make_batch(1)).terms
 
 
 def make_run(statistics):

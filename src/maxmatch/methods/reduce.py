@@ -35,8 +35,8 @@ class Reduction:
         return Reduced(per_view.gather(0, chosen).mean(0), chosen[0])
 
     def choose(self, per_view: Tensor) -> Tensor:
-        """The views (J, B) whose mean is the value, the deciding one first."""
-        raise UsageError(f"strategy = select: '{self.spell()}' needs every view's gradient; type --strategy joint")
+        """The views (J, B) whose mean is the value, the deciding one first; asked where `picks`."""
+        raise NotImplementedError(f"{type(self).__name__} picks no views")
 
     def spell(self) -> str:
         """The short name with its parameter, as `parse` reads it."""
