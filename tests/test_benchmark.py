@@ -529,3 +529,26 @@ def test_the_saved_table_alone_refuses_what_it_would_ignore(whole, capsys, words
     code, out, err = call(capsys, "benchmark", "--only-table", "--out", whole, *words)
     assert (code, out) == (2, "")
     assert err.startswith(f"maxmatch: {words[0]}: --only-table with nothing but --out shows the last table")
+
+
+def test_runs_of_a_method_that_was_changed_since_are_not_taken_for_its_own(tmp_path, capsys, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    text = BROKEN.replace("Broken", "Mine").split("    def losses")[0] + '    """Mine."""\n    threshold: float = 0.5\n'
+    (tmp_path / "changing.py").write_text(text)
+    typed = ["benchmark", "digits@20", "--methods", "changing:Mine", "--folds", "1,", *SMALL, "--out", tmp_path / "out"]
+    assert call(capsys, *typed)[0] == 0
+
+    def edited(to: str) -> tuple[int, str, str]:
+        (tmp_path / "changing.py").write_text(to)
+        sys.modules.pop("changing")
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        return call(capsys, *typed)
+
+    assert edited(text.replace("Mine.", "Mine, in other words.") + "# a comment\n")[0] == 0
+    code, _, err = edited(text.replace("0.5", "0.5  # or more\n    weight: float = 0.5"))
+    assert code == 2
+    assert "begun with" in err or "other code" in err
+    code, _, err = edited(text + "\n    def targets(self, p):\n        return super().targets(p.square())\n")
+    assert code == 2
+    assert "was trained by other code of changing:Mine than there is now: give another --out" in err
+    sys.modules.pop("changing")

@@ -215,6 +215,22 @@ def test_another_range_at_prediction_is_said(digits):
         fitted.predict(rows[:9] / 16 / 100)
 
 
+def test_another_range_of_mostly_black_pictures_is_said_too():
+    x = np.zeros((30, 8, 8))
+    x[:, 3:5, 3:5] = np.random.default_rng(0).random((30, 2, 2))
+    x[0, 3, 3] = 1
+    fitted = tiny().fit(x, np.where(np.arange(30) < 9, -1, np.arange(30) % 2))
+    with pytest.warns(UserWarning, match="from 0 to 255, the data of the fit 0 to 1"):
+        fitted.predict(255 * x)
+    with pytest.warns(UserWarning, match=r"from 0 to 0\.1, the data of the fit 0 to 1"):
+        fitted.predict(0.1 * x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted.predict(0.1 * x[:3])  # a few may be dark
+        fitted.predict(0.5 * x)
+        fitted.predict(np.zeros((30, 8, 8)))
+
+
 def test_it_warns_where_scikit_learn_would(digits):
     _, pictures, y, truth = digits
     with pytest.warns(UserWarning, match="y contains no unlabeled samples") as found:
@@ -425,3 +441,23 @@ def test_what_is_not_available_is_unlabelled():
     assert encode(np.array(["b", gap, "a"], object))[0].tolist() == [1, -1, 0]
     assert encode(["b", gap, "a"])[0].tolist() == [1, -1, 0]
     assert encode(np.array([3, gap, 1], object))[1].tolist() == [1, 3]
+
+
+class Nullable:
+    """As a Series of pandas' own types: numpy would make floats of it."""
+
+    def __init__(self, *values):
+        self.values, self.dtype = values, "Int64"
+
+    def to_numpy(self, dtype):
+        assert dtype is object
+        return np.array(self.values, dtype=object)
+
+
+@pytest.mark.parametrize("one", [2**53, True])
+def test_numbers_and_truths_beside_a_gap_keep_their_type(one):
+    other = 2**53 + 1 if one is not True else False
+    codes, classes = encode(Nullable(one, NotAvailable(), other))
+    assert codes.tolist() == ([0, -1, 1] if one is not True else [1, -1, 0])
+    assert classes.dtype == (bool if one is True else np.int64)
+    assert set(classes.tolist()) == {one, other}

@@ -230,6 +230,23 @@ def test_4_worst_equals_the_limit_of_the_soft_one():
     torch.testing.assert_close(SoftWorst(1e4)(per_view).value, Mean()(per_view).value, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("tau", [1e-3, 0.3, 1.0, 1e5, 1e7])
+def test_4_the_soft_one_keeps_its_digits_and_weighs_by_a_softmax(tau):
+    per_view = torch.tensor([[0.1, 2.0], [0.2, 2.0], [0.3, 0.5]], requires_grad=True)
+    exact = per_view.detach().double()
+    value = SoftWorst(tau)(per_view).value
+    by_hand = tau * (torch.logsumexp(exact / tau, 0) - torch.log(torch.tensor(3.0, dtype=torch.float64)))
+    torch.testing.assert_close(value.double(), by_hand, atol=1e-6, rtol=1e-5)
+    (gradient,) = torch.autograd.grad(value.sum(), per_view)
+    torch.testing.assert_close(gradient.double(), torch.softmax(exact / tau, 0), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("tau", "instead"), [("inf", "mean"), ("0", "worst"), ("nan", "worst")])
+def test_4_a_soft_one_without_a_temperature_is_refused(tau, instead):
+    with pytest.raises(UsageError, match=f"type soft:1, or {instead} for its limit"):
+        Reduction.parse(f"soft:{tau}")
+
+
 @pytest.mark.parametrize("teacher", ["own", "eman"])
 @pytest.mark.parametrize("over", OVERS)
 @each_consistency

@@ -279,3 +279,28 @@ def test_a_large_pool_is_not_searched_for_pictures_of_the_test(tmp_path, monkeyp
     monkeypatch.setattr(layout, "SEARCHED", 3)
     monkeypatch.setattr(layout, "_digest", None)  # nobody may call it
     assert len(read_layout(tmp_path).files) == 4
+
+
+def test_a_table_may_name_files_as_windows_does_by_detours_and_with_names_that_are_no_text(tmp_path):
+    odd = os.fsdecode(b"bad\xff.png")
+    put(tmp_path / "all", "x/1.png", "x/2.png", odd)
+    table = tmp_path / "labels.csv"
+    table.write_bytes(b"path,label\nx\\1.png,cat\nx/../x/2.png,dog\nbad\xff.png,cat\n")
+    assert labels_of(read_layout(tmp_path / "all", table)) == {"x/1.png": "cat", "x/2.png": "dog", odd: "cat"}
+    table.write_bytes(b"path,label\nx/1.png,caf\xe9\nx/2.png,dog\n")
+    with pytest.raises(UsageError, match="the label 'café' is not written in UTF-8"):
+        read_layout(tmp_path / "all", table)
+
+
+def test_labels_of_folders_that_a_table_does_not_repeat_are_said_to_be_lost(tmp_path):
+    put(tmp_path, "labeled/cat/1.png", "labeled/dog/2.png", "unlabeled/3.png", "unlabeled/4.png")
+    table = tmp_path / "more.csv"
+    table.write_text("unlabeled/3.png,cat\nunlabeled/4.png,dog\nlabeled/cat/1.png,cat\n")
+    listing = read_layout(tmp_path, table)
+    assert labels_of(listing)["labeled/dog/2.png"] is None
+    (note,) = [note for note in listing.notes if "it alone says the labels" in note]
+    assert "1 pictures of labeled/ (labeled/dog/2.png) have no row; taken as unlabelled" in note
+    with pytest.raises(UsageError, match="--strict refuses"):
+        read_layout(tmp_path, table, strict=True)
+    table.write_text(table.read_text() + "labeled/dog/2.png,\n")  # said to have none
+    assert not any("it alone" in note for note in read_layout(tmp_path, table).notes)

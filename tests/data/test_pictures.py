@@ -189,3 +189,19 @@ def test_a_first_look(folder, tmp_path):
         Image.new("L", (28, 28), ord(name[2])).save(tmp_path / "grey" / name)
     look = look_at(read_layout(tmp_path / "grey"))
     assert (look.short_side, look.same_size, look.grey) == (28, True, True)
+
+
+def test_a_class_whose_test_pictures_can_not_be_read_is_named(tmp_path):
+    for name in ("a", "b"):
+        for part in ("train", "test"):
+            (tmp_path / part / name).mkdir(parents=True)
+            for number in range(2):
+                colour(10 * number + 3 * len(part) + ord(name)).save(tmp_path / part / name / f"{number}.png")
+    said = []
+    (tmp_path / "test" / "a" / "0.png").write_bytes(b"broken")
+    load_pictures(tmp_path, side=8, slot=8, channels=3, say=said.append)
+    assert not any("no test picture" in line for line in said)
+    (tmp_path / "test" / "a" / "1.png").write_bytes(b"broken")
+    images = load_pictures(tmp_path, side=8, slot=8, channels=3, say=said.append)
+    assert images.test_y.tolist() == [1, 1]
+    assert said[-1].endswith("no test picture of a can be read: no error is measured there")

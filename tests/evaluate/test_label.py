@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import maxmatch
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, UserError
 from maxmatch.evaluate import label, progress
 from maxmatch.evaluate.label import batch_size, batches, label_folder, read_ahead
 from maxmatch.evaluate.rows import choose_format, writing_rows
@@ -230,3 +230,11 @@ def test_long_work_is_not_silent(run, pictures, tmp_path, monkeypatch, capsys):
         "labelling 200/300",
         "labelling 300/300",
     ]
+
+
+def test_where_no_file_can_be_read_it_is_an_error_and_no_file_is_written(run, tmp_path, capsys):
+    (tmp_path / "only.png").write_bytes(b"broken")
+    for place in (tmp_path, tmp_path / "only.png"):
+        with pytest.raises(UserError, match="none of 1 files can be read as a picture"):
+            label_folder(run, place, tmp_path / "a.csv")
+        assert not (tmp_path / "a.csv").exists()

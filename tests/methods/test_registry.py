@@ -143,6 +143,20 @@ def test_a_method_that_returns_no_target_is_told_what_to_return(tiny, tmp_path, 
         fit(recipe, tmp_path / "a", quiet=True)
 
 
+@dataclass(frozen=True)
+class Talkative(FixMatch):
+    """Has one term more than it names."""
+
+    def more_terms(self, run, batch, target, anchored, variants):
+        return {"mine": 0.0 * variants[0].sum()}
+
+
+def test_a_term_that_is_not_named_is_refused(tiny, tmp_path):
+    recipe = replace(tiny("fixmatch"), method=Talkative())
+    with pytest.raises(UsageError, match="write terms: ClassVar = \\('supervised', 'unlabeled', 'mine'\\)"):
+        fit(recipe, tmp_path / "a", quiet=True)
+
+
 def test_a_method_that_teaches_nothing_is_told_what_to_write():
     with pytest.raises(UsageError, match=r"Silent teaches nothing: write targets\(p\)"):
         Silent().targets(torch.ones(1, 2))

@@ -18,7 +18,7 @@ from PIL import Image
 import maxmatch
 from maxmatch.cli import run as type_in
 from maxmatch.data import store
-from maxmatch.errors import UsageError
+from maxmatch.errors import Interrupted, UsageError
 from maxmatch.report import page as page_module
 from maxmatch.report.compare import paired
 from maxmatch.report.folder import read_run
@@ -163,7 +163,7 @@ def test_a_run_whose_data_have_gone_tells_what_its_folder_can(copy, monkeypatch,
     (copy / "recipe.json").write_text(json.dumps(recipe))
     monkeypatch.setenv("MAXMATCH_DATA", str(tmp_path / "empty"))
     assert not store.kept_at("cifar10").exists()
-    found = read(write_report([copy]))
+    found = read(write_report([copy], force=True))
     assert "cifar10 is not here; type maxmatch data fetch cifar10" in found.text
     assert float(found.figures["error"][0]) == json.loads((copy / "result.json").read_text())["error"]["last"]
     assert "Learning curves" in found.text
@@ -389,3 +389,36 @@ def test_the_wheel_holds_the_template():
         pytest.skip("an installed package has no source tree to build")
     held = {one.distribution_path for one in wheel.WheelBuilder(str(root)).recurse_included_files()}
     assert {f"maxmatch/report/{name}" for name in ("page.py", "page.html", "style.css")} <= held
+
+
+def test_a_page_is_not_replaced_by_one_that_tells_less(tmp_path, capsys):
+    for number in range(24):
+        folder = tmp_path / "photos" / ("unlabeled" if number > 11 else f"labeled/{'ab'[number % 2]}")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 256, (8, 8), np.uint8)).save(folder / f"{number}.png")
+    run = tmp_path / "run"
+    assert type_in(["train", str(tmp_path / "photos"), *SMALL, "--out", str(run)]) == 0
+    before = (run / "report.html").read_bytes()
+    (tmp_path / "photos/unlabeled/20.png").rename(tmp_path / "photos/labeled/a/20.png")
+    capsys.readouterr()
+    assert type_in(["report", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert "is left as it is, since a new page would tell less" in err
+    assert "belongs to other images than these" in err
+    assert (run / "report.html").read_bytes() == before
+    assert type_in(["report", str(run), "--out", str(tmp_path / "other.html")]) == 0
+    assert "maxmatch: warning: " in capsys.readouterr().err
+    assert "are left out, because" in read(tmp_path / "other.html").text
+    assert type_in(["report", str(run), "--out", str(tmp_path / "other.html")]) == 0  # tells as much
+    assert type_in(["report", str(run), "--force"]) == 0
+    assert (run / "report.html").read_bytes() != before
+
+
+def test_a_report_that_is_stopped_says_that_the_run_is_whole(runs, monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(page_module, "ask", stopped)
+    with pytest.raises(Interrupted, match="the run itself is whole: type maxmatch report ") as caught:
+        page_module.report_or_warn([runs / "supervised"])
+    assert caught.value.code == 130

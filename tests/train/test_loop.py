@@ -35,6 +35,7 @@ RESULT_KEYS = [
     "dataset",
     "labels",
     "method",
+    "method_code",
     "k",
     "over",
     "strategy",
@@ -251,6 +252,32 @@ def test_ctrl_c_saves_and_raises(tiny, tmp_path, monkeypatch):
     assert caught.value.code == 130
     assert checkpoints(tmp_path / "a" / "checkpoint")[-1].stem == "000000006"
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_ctrl_c_says_what_is_kept(tiny, tmp_path, monkeypatch, capfd):
+    whole, sent = Step.__call__, []
+
+    def with_signals(self, t):
+        if t == at:
+            for _ in range(2):
+                sent.append(t)
+                os.kill(os.getpid(), signal.SIGINT)
+        whole(self, t)
+
+    monkeypatch.setattr(Step, "__call__", with_signals)
+    for at, kept in ((2, "no step is kept"), (5, "kept is what there was after step 4")):
+        out = tmp_path / str(at)
+        with pytest.raises(Interrupted, match=f"stopped at once, {kept}: to go on, type maxmatch train --resume --out"):
+            fit(tiny(), out)
+        assert (
+            capfd.readouterr().err.count("stopping after this step, to save where it is; once more stops at once") == 1
+        )
+        assert [path.stem for path in checkpoints(out / "checkpoint")] == ["000000004"][: at // 5]
+    assert sent == [2, 2, 5, 5]
+    monkeypatch.setattr(Step, "__call__", whole)
+    fit(tiny(), tmp_path / "5", resume=True, quiet=True)
+    fit(tiny(), tmp_path / "whole", quiet=True)
+    assert same(tmp_path / "whole", tmp_path / "5")
 
 
 def test_a_damaged_checkpoint_falls_back_and_says_so(tiny, tmp_path, monkeypatch, capsys):

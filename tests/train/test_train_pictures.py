@@ -303,3 +303,23 @@ def test_mistakes_are_one_line(photos, tmp_path, monkeypatch, capsys, words, lin
     assert line in said[-1]
     assert said[-1].startswith("maxmatch: ")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_share_is_one_of_the_labels_that_there_are(photos, tmp_path):
+    result = fit(recipe_of(photos, data={"labels": "50%"}), tmp_path / "a", quiet=True)
+    assert result["labels"] == 6  # 12 of 24 pictures have one
+
+
+def test_pictures_that_were_moved_are_asked_for_and_found_again(photos, tmp_path, capsys):
+    here, there = tmp_path / "here", tmp_path / "there"
+    shutil.copytree(photos, here)
+    fit(recipe_of(here), tmp_path / "a", quiet=True)
+    error = judge(tmp_path / "a")["error"]
+    here.rename(there)
+    for words in (["evaluate", tmp_path / "a"], ["predict", "--unlabeled", tmp_path / "a"]):
+        assert run([str(word) for word in words]) == 2
+        err = capsys.readouterr().err
+        assert f"the pictures of {tmp_path / 'a'} are not there any more" in err
+        assert f"type maxmatch train FOLDER --resume --out {tmp_path / 'a'}" in err
+    assert run(["train", str(there), "--resume", "--out", str(tmp_path / "a"), "--no-report"]) == 0
+    assert judge(tmp_path / "a")["error"] == error

@@ -21,6 +21,7 @@ from maxmatch.bench.clock import failure, release
 from maxmatch.benchmark.wanted import Planned
 from maxmatch.data.split import load_split, saved_left_out
 from maxmatch.errors import Interrupted, UsageError, UserError
+from maxmatch.methods import method_name, own_code
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
 from maxmatch.train.fit import draw_split, finished_result, fit
@@ -60,7 +61,11 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
     begun, wanted = getattr(before, name), getattr(now, name)
     if begun != wanted:  # a run that goes on past its end has another schedule than one that was begun so long
         raise UsageError(f"train.{name} = {wanted}, but {planned.folder} was begun with {begun}: give another --out")
-    return finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
+    result = finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
+    if result is not None and result.get("method_code") not in (None, own_code(planned.recipe.method)):
+        told = f"{planned.folder} was trained by other code of {method_name(planned.recipe.method)} than there is now"
+        raise UsageError(f"{told}: give another --out, or delete the folder")
+    return result
 
 
 def check(runs: Sequence[Planned]) -> None:

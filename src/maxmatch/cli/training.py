@@ -119,7 +119,7 @@ def train(
             print(f"{out} is finished: {finished['steps']} steps{more}", file=sys.stderr)
         print_result(
             out,
-            finished or fit(recipe, out, resume=True, log=log or (), started=started),
+            fit(recipe, out, resume=True, log=log or (), started=started),
             report and finished is None,
         )
         return

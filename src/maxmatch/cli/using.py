@@ -75,7 +75,9 @@ def report(
         float,
         typer.Option("--seconds", help="About how long the models may be asked; more: more images.", min=0.1),
     ] = 10.0,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is no report.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write over a file that is no report, or a page that tells more.")
+    ] = False,
 ) -> None:
     """One HTML page about a run, or several side by side: errors, curves, calibration, what fools it, what to label.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import posixpath
 from pathlib import Path
 
 from maxmatch.errors import UsageError
@@ -10,21 +11,26 @@ from maxmatch.errors import UsageError
 
 def inside(root: Path, name: str) -> str:
     """A path of the table as one in the folder."""
-    path = Path(name)
+    path = Path(posixpath.normpath(name))
     return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
 
 
 def read_rows(label_file: Path) -> list[tuple[str, str]]:
-    """Path and label of each row; spreadsheets write semicolons or tabs in some countries."""
+    """Path and label of each row; spreadsheets write semicolons or tabs in some countries.
+
+    A path may be no text, as names of files may; a label must be.
+    """
     try:
-        with open(label_file, newline="", encoding="utf-8-sig") as file:
+        with open(label_file, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             first = file.readline()
             file.seek(0)
             lines = list(csv.reader(file, delimiter=next((mark for mark in ",;\t" if mark in first), ",")))
     except FileNotFoundError:
         raise UsageError(f"{label_file}: there is no such file; a CSV file of path,label is wanted") from None
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except (OSError, csv.Error) as error:
         raise UsageError(f"{label_file}: can't be read as CSV ({error}); two columns are wanted: path,label") from None
+    if any("\0" in cell for line in lines for cell in line):
+        raise UsageError(f"{label_file}: it is no CSV in UTF-8, as UTF-16 and spreadsheets are none; save it so")
     lines = [line for line in lines if any(cell.strip() for cell in line)]
     head = [cell.strip().lower() for cell in lines[0]] if lines else []
     if "path" in head:
@@ -38,6 +44,9 @@ def read_rows(label_file: Path) -> list[tuple[str, str]]:
     for line in lines:
         path = line[place[0]].strip() if len(line) > place[0] else ""
         label = line[place[1]].strip() if place[1] is not None and len(line) > place[1] else ""
+        if not label.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in label):
+            shown = label.encode("utf-8", "surrogateescape").decode("latin-1")
+            raise UsageError(f"{label_file}: the label '{shown}' is not written in UTF-8; save the file as UTF-8")
         rows.append((path, label))
     if not rows:
         raise UsageError(f"{label_file}: no rows in it; path,label is wanted")

@@ -197,6 +197,7 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
     rows = read_rows(label_file)
     for name, label in rows:
         path = inside(root, name)
+        path = path if path in found else inside(root, name.replace("\\", "/"))  # as Windows writes it
         if path not in found:
             missing.append(path)
         elif seen.setdefault(path, label) != label:
@@ -212,6 +213,10 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
         )
     if missing:
         notes.append(f"{label_file}: {len(missing)} files are not in {root} ({told(missing, 3)}); left out")
+    silent = [path for path in found if path.count("/") > 1 and path.split("/")[0] in LABELLED and path not in seen]
+    if silent:
+        told_of = f"{len(silent)} pictures of {silent[0].split('/')[0]}/ ({told(sorted(silent), 3)})"
+        notes.append(f"{label_file}: it alone says the labels, and {told_of} have no row; taken as unlabelled")
     if twice:
         notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
     return found

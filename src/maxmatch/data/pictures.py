@@ -143,6 +143,10 @@ def _left_out(
     gone = [name for number, name in enumerate(kept.classes) if number not in shown]
     if gone:
         raise UserError(f"{listing.root}: no picture with the label '{gone[0]}' can be read; mend one, or remove them")
+    tested = set(kept.test_labels)
+    untested = [kept.classes[label] for label in sorted(set(listing.test_labels) - tested)]
+    if untested:
+        say(f"warning: {listing.root}: no test picture of {told(untested)} can be read: no error is measured there")
     if len(x):
         x, sizes = x[keep], sizes[keep] if sizes is not None else None
     return kept, x, sizes, test_x[keep_test] if len(test_x) else test_x

@@ -14,9 +14,14 @@ UNLABELLED = -1
 
 
 def as_labels(y: Any) -> np.ndarray:
-    """Labels as (N,). Beside strings in a list -1 and None keep their types: numpy would write them out as words."""
+    """Labels as (N,). Beside strings in a list -1 and None keep their types: numpy would write them out as words.
+
+    So do the numbers and truths of pandas beside its NA, which numpy would make floats.
+    """
     if hasattr(y, "detach"):  # a tensor
         y = y.detach().cpu().numpy()
+    if hasattr(y, "to_numpy") and not isinstance(getattr(y, "dtype", np.dtype(object)), np.dtype):
+        y = y.to_numpy(dtype=object)
     if isinstance(y, list | tuple) and any(isinstance(item, str) for item in y):
         y = np.array(y, dtype=object)
     return np.asarray(column_or_1d(y, warn=True))

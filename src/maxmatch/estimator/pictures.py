@@ -21,6 +21,7 @@ from maxmatch.data.datasets import as_pixels
 from maxmatch.data.folder import read_image
 
 SMALLEST = 8  # the least side of a picture
+MANY = 20  # pictures, of which some reach far into the range
 FILE_SHAPE = (3, 32, 32)  # what files are read as where no image_shape is given
 
 Kind = Literal["rows", "images", "files"]
@@ -59,8 +60,10 @@ class Pictures:
     def _warn_of_another_range(self, values: np.ndarray, span: float) -> None:
         """0..1 in one place and 0..255 in another is a mistake that nothing else would show."""
         low, high = float(values.min()), float(values.max())
-        far = np.mean((values < self.low - span / 2) | (values > self.high + span / 2)) > 0.5
-        if span > 0 and (far or 0 < high - low < span / 50):
+        inner = values[values != low]  # most of a picture may be black in any range
+        far = len(inner) and np.mean((inner < self.low - span / 2) | (inner > self.high + span / 2)) > 0.5
+        narrow = span / (8 if len(values) >= MANY else 50)  # one picture may be dark, so many are not
+        if span > 0 and (far or 0 < high - low < narrow):
             told = f"X has values from {low:g} to {high:g}, the data of the fit {self.low:g} to {self.high:g}"
             warnings.warn(f"{told}: give it in the same range", UserWarning, stacklevel=4)
 

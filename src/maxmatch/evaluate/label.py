@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.data.folder import find_broken_links, list_images, read_image
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, UserError
 from maxmatch.evaluate.classifier import Classifier, load
 from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
@@ -70,6 +70,8 @@ def label_folder(
                         bad += 1
                 write(rows(classifier, [(n, p) for n, p in batch if isinstance(p, Tensor)], top, kind))
                 told.advance(len(batch))
+            if names and bad == len(gone) + len(names):
+                raise UserError(f"{folder}: none of {len(names)} files can be read as a picture; nothing is labelled")
     except ReaderGone:
         pass
     return bad

@@ -121,13 +121,15 @@ class SoftWorst(Reduction):
     picks: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        if not self.tau > 0:
+        if not 0 < self.tau < math.inf:
+            limit = "mean" if self.tau == math.inf else "worst"
             raise UsageError(
-                f"over = soft:{self.tau:g}: the temperature is above 0; type soft:1, or worst for its limit"
+                f"over = soft:{self.tau:g}: the temperature is a number above 0; type soft:1, or {limit} for its limit"
             )
 
     def __call__(self, per_view: Tensor) -> Reduced:
-        value = self.tau * (torch.logsumexp(per_view / self.tau, 0) - math.log(len(per_view)))
+        most = per_view.detach().amax(0)  # from there on no digits are lost, whatever the temperature
+        value = most + self.tau * torch.log1p(torch.expm1((per_view - most) / self.tau).mean(0))
         return Reduced(value, per_view.argmax(0))
 
 

@@ -5,10 +5,12 @@ It has no script and asks the network for nothing; a policy inside the page forb
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from signal import SIGINT
 from typing import Any
 
 import torch
@@ -16,11 +18,11 @@ from rich.console import Console
 
 from maxmatch import __version__
 from maxmatch.data.datasets import Images
-from maxmatch.errors import UsageError
+from maxmatch.errors import Interrupted, UsageError
 from maxmatch.files import refuse_to_replace, write_safely
 from maxmatch.report import compare
 from maxmatch.report.folder import RunFolder, read_run
-from maxmatch.report.measure import Measured, measure
+from maxmatch.report.measure import LEFT_OUT, Measured, measure
 from maxmatch.report.sections import curves, run_part
 from maxmatch.report.words import damage, duration, figures, percent, title
 
@@ -41,8 +43,8 @@ def write_report(
     """Write the page of one run or of several and return where it is: `out`, else report.html in the run's folder.
 
     `data` stands in for a data set by name. `seconds` is about how long the models are asked; what does not fit in is
-    measured on a part of the images, and the page says on how many. A file that is no report is left alone without
-    `force`.
+    measured on a part of the images, and the page says on how many. Without `force` a file that is no report is left
+    alone, and so is a page of finished runs whose models or data can't be opened any more to tell as much.
     """
     paths = [Path(folder) for folder in folders]
     if not paths:
@@ -60,7 +62,16 @@ def write_report(
     refuse_to_replace(place, force, ours=OURS)
     runs = [read_run(path) for path in paths]
     with Console(stderr=True).status("making the report"):  # shown on a terminal alone
-        write_safely(place, render(runs, data, seconds).encode(errors="replace"))  # names of files may be no text
+        found = ask(runs, data, seconds)
+        both = zip(runs, found, strict=True)
+        closed = [(run, f"{run.path}: {one.missing[0]}") for run, one in both if one.finished is None]
+        done = [line for run, line in closed if run.finished]
+        if done and not force and place.exists() and LEFT_OUT not in place.read_text(errors="replace"):
+            what = f"{place} is left as it is, since a new page would tell less: {done[0]}"
+            raise UsageError(f"{what} --out NAME writes it elsewhere, --force in its place")
+        write_safely(place, render(runs, found).encode(errors="replace"))  # names of files may be no text
+    for _, line in closed:
+        print(f"maxmatch: warning: {line}", file=sys.stderr)
     return place
 
 
@@ -68,19 +79,27 @@ def report_or_warn(folders: Sequence[Path], out: Path | None = None) -> Path | N
     """The same after a training, which a page that can't be made must not spoil: one line of warning then."""
     try:
         return write_report(folders, out)
+    except KeyboardInterrupt:
+        again = shlex.join(["maxmatch", "report", *map(str, folders)])
+        raise Interrupted(f"stopped while the report was made; the run itself is whole: type {again}", SIGINT) from None
     except Exception as error:  # whatever it is, the run is done and safe
         what = " ".join(f"{type(error).__name__}: {error}".split())
         print(f"maxmatch: warning: no report was made ({what}); the run itself is whole", file=sys.stderr)
         return None
 
 
-def render(runs: Sequence[RunFolder], data: Images | None = None, seconds: float = SECONDS) -> str:
+def ask(runs: Sequence[RunFolder], data: Images | None, seconds: float) -> list[Measured]:
+    """What the saved models say."""
+    with torch.random.fork_rng():  # making a net draws weights; the caller's draws go on as if none had been made
+        return [measure(run, seconds / len(runs), data, mapped=len(runs) == 1) for run in runs]
+
+
+def render(runs: Sequence[RunFolder], found: Sequence[Measured]) -> str:
     """The page as text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     called = compare.names(runs)
-    with torch.random.fork_rng():  # making a net draws weights; the caller's draws go on as if none had been made
-        found = [measure(run, seconds / len(runs), data, mapped=len(runs) == 1) for run in runs]
+    with torch.random.fork_rng():
         several = _several(runs, found, called) if len(runs) > 1 else None
         parts = [run_part(*one) for one in zip(runs, found, called, strict=True)] if len(runs) <= DETAILED else []
     template = Environment(

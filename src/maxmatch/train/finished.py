@@ -18,7 +18,7 @@ from maxmatch.evaluate.classifier import load as load_classifier
 from maxmatch.evaluate.errors import predict_logits
 from maxmatch.train.batches import make_views
 from maxmatch.train.checkpoint import restore_policy
-from maxmatch.train.pictures import load_data
+from maxmatch.train.pictures import load_data, refuse_moved
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.resume import saved_recipe
 
@@ -50,6 +50,8 @@ def open_run(
     classifier = load_classifier(folder, device)
     if data is None and recipe.data.name not in (*DATASETS, "folder"):
         raise UserError(f"{folder} was trained on data of your own: in Python, {call}")
+    if data is None:
+        refuse_moved(recipe, folder)
     images = load_data(recipe, left_out=saved_left_out(folder / "split.json")) if data is None else data
     split = load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
     views = make_views(recipe.augment, images.side).to(next(classifier.net.parameters()).device)

@@ -48,9 +48,9 @@ from maxmatch.train.launcher import launcher, note_job
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
-from maxmatch.train.pictures import load_data
+from maxmatch.train.pictures import digest_of_pictures, load_data, refuse_moved
 from maxmatch.train.recipe import Recipe, resolve
-from maxmatch.train.resume import resumed_recipe
+from maxmatch.train.resume import resumed_recipe, saved_recipe
 
 
 def fit(
@@ -81,6 +81,7 @@ def fit(
         recipe = resumed_recipe(folder, recipe.to_dict())
         finished = finished_result(folder, recipe)
         if finished is not None:
+            _note_place(recipe, folder)
             return finished
     else:
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
@@ -97,6 +98,14 @@ def fit(
         with alone_in(folder) if ranks.first else nullcontext(), _replacing(folder, training, ranks):
             opened = [logger(str(folder / name)) for name, logger in loggers.items()] if ranks.first else []
             return training.run(started, opened, warn)
+
+
+def _note_place(recipe: Recipe, folder: Path) -> None:
+    """A finished run is told where its pictures are now, if they are the same."""
+    if recipe.data.of_pictures and recipe.data.path != saved_recipe(folder).data.path:
+        split = folder / "split.json"
+        load_split(split, digest_of_pictures(recipe, saved_left_out(split)))
+        write_safely(folder / "recipe.json", recipe.to_json().encode())
 
 
 def _replacing(folder: Path, training: Training, ranks: Ranks) -> AbstractContextManager[None]:
@@ -147,6 +156,8 @@ def go_on(
         raise UsageError(
             f"{folder} was trained on data of your own: go on in Python, maxmatch.fit(..., data=..., resume=True)"
         )
+    if data is None:
+        refuse_moved(recipe, folder)
     begun = (folder / "split.json").exists()
     left_out = saved_left_out(folder / "split.json") if begun else None
     images = load_data(recipe, _teller(quiet or not ranks.first), left_out, ranks) if data is None else data
@@ -238,10 +249,11 @@ def finished_result(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
 
 
 def count_labels(labels: int | str, images: Images) -> int:
-    """The number of labels that `250`, `10%` or `all` means for these images."""
-    if labels == "all":
-        return int((images.y >= 0).sum())
-    return labels if isinstance(labels, int) else max(1, round(float(labels.rstrip("%")) / 100 * len(images.y)))
+    """The number of labels that `250`, `10%` of those that there are, or `all` means for these images."""
+    if isinstance(labels, int):
+        return labels
+    share = 1.0 if labels == "all" else float(labels.rstrip("%")) / 100
+    return max(1, round(share * int((images.y >= 0).sum())))
 
 
 def _take_weights(training: Training, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 import time
@@ -147,8 +148,11 @@ class Training:
         if self.progress.step:
             self.screen.tell(f"going on after step {self.progress.step} of {self.recipe.train.steps}")
         feed = self.step.batches.feed
-        with closing(metrics), feed or nullcontext(), self.screen, _signals() as caught:
-            self._steps(metrics, caught, started)
+        with closing(metrics), feed or nullcontext(), self.screen, _signals(not self.screen.quiet) as caught:
+            try:
+                self._steps(metrics, caught, started)
+            except KeyboardInterrupt as second:
+                raise self._dropped() if type(second) is KeyboardInterrupt else second from None
         broken = sorted(set().union(*self.ranks.everyones(feed.files.broken if feed else {})))
         if broken:
             self.screen.say(f"warning: {len(broken)} files could not be read and were shown as grey: {told(broken)}")
@@ -205,6 +209,13 @@ class Training:
                     f"type {to_resume(self.recipe, self.folder, self.ranks)}",
                     stopped_by,
                 )
+
+    def _dropped(self) -> Interrupted:
+        """What a second Ctrl-C leaves, which does not wait for the step and its checkpoint."""
+        sound = checkpoints(self.folder / "checkpoint")
+        kept = f"kept is what there was after step {int(sound[-1].stem)}" if sound else "no step is kept"
+        again = to_resume(self.recipe, self.folder, self.ranks)
+        return Interrupted(f"stopped at once, {kept}: to go on, type {again}", signal.SIGINT)
 
     def _compiling_step(self, t: int, k: int) -> None:
         """The first step with so many views: it compiles, which is said, and not counted into steps_per_second."""
@@ -287,8 +298,8 @@ def _set_generator(device: torch.device, state: Tensor) -> None:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM so that the loop can finish its step; a second one acts at once."""
+def _signals(tell: bool) -> Iterator[list[int]]:
+    """Collects SIGINT and SIGTERM so that the loop can finish its step, which is told; a second one acts at once."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
@@ -298,6 +309,8 @@ def _signals() -> Iterator[list[int]]:
     def catch(number: int, _: object) -> None:
         caught.append(number)
         signal.signal(number, before[number])
+        if tell:  # the plain call: a signal may come while a line is being printed
+            os.write(2, b"\nstopping after this step, to save where it is; once more stops at once\n")
 
     for number in (int(signal.SIGINT), int(signal.SIGTERM)):
         before[number] = signal.signal(number, catch)

@@ -126,6 +126,14 @@ def digest_of_pictures(recipe: Recipe, left_out: Sequence[str]) -> str:
     return listing.without(left_out).sha256()
 
 
+def refuse_moved(recipe: Recipe, folder: Path) -> None:
+    """Say what to type where the pictures of the run in `folder` are not where they were."""
+    path = recipe.data.path
+    if recipe.data.name == "folder" and path is not None and not Path(path).exists():
+        told = f"{path}: the pictures of {folder} are not there any more"
+        raise UsageError(f"{told}; if they were moved, type maxmatch train FOLDER --resume --out {folder}")
+
+
 def _place(data: DataSettings) -> Path:
     return imagenet_folder() if data.name == "imagenet" else _path(data.path)
 

@@ -31,7 +31,7 @@ Auto = Literal["auto"]
 
 
 def parse_labels(value: Any, name: str = "data.labels") -> int | str:
-    """A number of labels, a share of the images such as `10%`, or `all`."""
+    """A number of labels, a share of those that there are such as `10%`, or `all`."""
     text = str(value).strip()
     if text == "all" or (text.endswith("%") and _is_share(text[:-1])):
         return text

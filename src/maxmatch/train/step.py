@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.augment import proximity
+from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Losses, Method
 from maxmatch.methods.functional import probabilities
 from maxmatch.nets import num_features
@@ -143,6 +144,8 @@ class Step:
         self.run.refresh()
         batch, op = self._make_batch(self.rows.row, k)
         losses = self._losses(batch)
+        if set(losses.terms) != set(self.method.terms):
+            raise UsageError(_other_terms(self.method, losses))
         self.optimizer.zero_grad()
         torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())
         losses = self._agreed(losses)
@@ -181,3 +184,9 @@ class Step:
             found |= {f"policy.{n}": t for n, t in self.learner.learned.state_dict().items()}
         found |= {f"momentum.{number}": momentum for number, momentum in enumerate(self.optimizer.momenta)}
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
+
+
+def _other_terms(method: Method, losses: Losses) -> str:
+    """What to say where a term would be trained on and not logged, or logged and not there."""
+    name, found = type(method).__name__, ", ".join(map(repr, losses.terms))
+    return f"{name} gives the terms {found}, but names {method.terms}: write terms: ClassVar = ({found})"
