@@ -524,8 +524,10 @@ def test_a_run_learns_its_rates_and_resumes_bit_for_bit(tiny, tmp_path, method: 
         assert {"blur", "rescale", "cutout"} & set().union(*(line["op_wins"] for line in lines))
 
 
-def test_a_step_teaches_the_policy_what_the_averaged_net_says(tiny, tmp_path) -> None:  # type: ignore[no-untyped-def]
-    recipe = resolve(tiny(augment={"policy": "cta"}), device="cpu", threads=1)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_a_step_teaches_the_policy_what_the_averaged_net_says(tiny, tmp_path, precision) -> None:  # type: ignore[no-untyped-def]
+    """In the precision of its weights, whatever training runs in."""
+    recipe = resolve(tiny(augment={"policy": "cta"}, train={"precision": precision}), device="cpu", threads=1)
     training = begin(recipe, tmp_path / "a", quiet=True)
     step, oracle, plan = training.step, Oracle(), Plan(recipe.train.seed)
     for t in range(4):
@@ -570,3 +572,13 @@ def test_views_of_both_kinds_have_the_same_frame() -> None:
         assert strong.images.shape == (3, *images.shape)
         assert strong.op.shape == (3, 9, 2)
     assert replace(views, strong=CTAugment()).learner is not None
+
+
+def test_the_best_bins_are_drawn_at_any_threshold() -> None:
+    """A bin at the threshold is drawn: at 1 the best ones are left, not none."""
+    policy = CTAugment(threshold=1.0)
+    assert policy.weights()[ORDER.index("rotate")].tolist() == pytest.approx([1 / 17] * 17)
+    policy.learned.rates[ORDER.index("posterize"), :8] = torch.tensor([0.5, 0.9, 0.9, 0.1, 0.0, 0.8, 0.9, 0.7])
+    assert policy.weights()[ORDER.index("posterize"), :8].tolist() == pytest.approx(
+        [0, 1 / 3, 1 / 3, 0, 0, 0, 1 / 3, 0]
+    )

@@ -324,6 +324,17 @@ def test_7_unknown_keys_are_refused_by_name(name):
         make_method({"name": name, f"{field}x": 1})
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+@pytest.mark.parametrize("name", METHODS)
+def test_7_no_number_is_infinite(name, value):
+    """Else training stops at its first step, and a lower learning rate would be blamed."""
+    method = make_method({"name": name})
+    for field in dataclasses.fields(method):
+        if isinstance(getattr(method, field.name), float):
+            with pytest.raises(UsageError, match=field.name):
+                make_method({"name": name, field.name: value})
+
+
 def test_k_is_typed_as_a_number_or_a_distribution():
     assert make_method({"name": "maxmatch", "k": "3"}).k == 3
     assert make_method({"name": "maxmatch", "k": "3,1"}).k == ((1, 0.5), (3, 0.5))

@@ -205,3 +205,24 @@ def test_a_class_whose_test_pictures_can_not_be_read_is_named(tmp_path):
     images = load_pictures(tmp_path, side=8, slot=8, channels=3, say=said.append)
     assert images.test_y.tolist() == [1, 1]
     assert said[-1].endswith("no test picture of a can be read: no error is measured there")
+
+
+@pytest.fixture
+def tested(folder):
+    """The same folder with a test of six pictures that are wider than high, or higher than wide."""
+    for number in range(6):
+        path = folder / "test" / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        colour(30 * number).resize((40 - 4 * number, 20 + 5 * number)).save(path)
+    return folder
+
+
+def test_a_broken_test_picture_takes_its_own_pixels_and_label_with_it(tested):
+    whole = load(tested)
+    (tested / whole.tested[1]).write_bytes(b"broken")
+    images = load(tested)
+    kept = [0, 2, 3, 4, 5]
+    assert images.tested == tuple(whole.tested[place] for place in kept)
+    assert images.left_out == (whole.tested[1],)
+    assert torch.equal(images.test_x, whole.test_x[kept])
+    assert torch.equal(images.test_y, whole.test_y[kept])

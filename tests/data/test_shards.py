@@ -214,7 +214,7 @@ def test_a_test_picture_shows_its_middle_as_torchvision_cuts_it(tmp_path):
     from maxmatch.data.folder import read_image
 
     rng = np.random.default_rng(1)
-    for height, width in ((300, 400), (411, 257), (256, 256), (90, 133), (225, 224)):
+    for height, width in ((300, 400), (411, 257), (256, 256), (90, 133), (225, 224), (256, 259), (259, 256)):
         picture = Image.fromarray(rng.integers(0, 255, (height, width, 3), np.uint8))
         picture.save(tmp_path / "a.png")
         expected = np.array(CenterCrop(224)(Resize(256)(picture))).transpose(2, 0, 1)

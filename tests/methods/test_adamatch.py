@@ -81,3 +81,9 @@ def test_bad_values():
         AdaMatch(threshold=1.1)
     with pytest.raises(UsageError, match="target_gradient = true"):
         AdaMatch(target_gradient=True)
+
+
+def test_an_image_as_confident_as_the_labelled_ones_are_is_kept():
+    method = AdaMatch(align=False, threshold=1.0)
+    seen = method.losses(Table(method), make_batch(1, weak=(0.5, 0.5, 0.6), labelled=(0.5, 0.5))).seen
+    assert seen.keep.tolist() == [True, True, True]

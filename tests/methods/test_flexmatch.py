@@ -94,3 +94,13 @@ def test_bad_values():
         FlexMatch(threshold=2.0)
     with pytest.raises(UsageError, match="target_gradient = true"):
         FlexMatch(target_gradient=True)
+
+
+def test_an_image_at_the_threshold_is_learned_and_kept():
+    """A threshold of 1, which a prediction that float rounds to 1 reaches: nothing passes it by more."""
+    method = FlexMatch(threshold=1.0)
+    run = Table(method)
+    for _ in range(2):  # then each class has one of three images: both thresholds are 1
+        seen = method.losses(run, make_batch(1, weak=(1.0, 0.0, 0.6))).seen
+        assert run.state["learned"].label.tolist() == [1, 0, -1]
+    assert seen.keep.tolist() == [True, True, False]

@@ -132,3 +132,11 @@ def test_bad_values():
         FreeMatch(fairness=-1.0)
     with pytest.raises(UsageError, match="target_gradient = true"):
         FreeMatch(target_gradient=True)
+
+
+@pytest.mark.parametrize("chance", [0.5, 1.0])
+def test_an_image_at_its_threshold_is_kept(chance):
+    """Alike images, momentum 0: tau is their confidence, and their class the one that is predicted most."""
+    method = FreeMatch(momentum=0.0)
+    seen = method.losses(Table(method), make_batch(1, weak=(chance,) * 3)).seen
+    assert seen.keep.tolist() == [True] * 3

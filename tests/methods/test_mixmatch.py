@@ -142,3 +142,16 @@ def test_refusals():
 
 def test_the_table_says_what_an_image_shows():
     assert torch.softmax(images(0.25, 0.9).flatten(1), -1)[:, 1].tolist() == pytest.approx([0.25, 0.9])
+
+
+def test_the_guess_is_aligned_before_it_is_sharpened():
+    """Class 1 is predicted three times as often as it should be; remembered is the prediction itself."""
+    method = MixMatch(align=True)
+    run = Table(state=method.state(2, 3).double())
+    run.state["alignment"].predicted.copy_(torch.tensor([0.25, 0.75]))
+    batch = replace(case(2), mix=Mix(case(2).mix.order, torch.ones(8, dtype=torch.float64)))  # nothing is mixed
+    prepared = method.prepare(run, batch)
+    p = [mean([a, b]) for a, b in zip(*VIEWS, strict=True)]
+    guess = [sharper(q / (q + 3 * (1 - q))) for q in p]
+    assert prepared.target[0, :, 1].tolist() == pytest.approx(guess, rel=1e-4)
+    assert run.state["alignment"].predicted[1].item() == pytest.approx(0.75 + (mean(p) - 0.75) / 128)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from maxmatch.augment import RandAugment
+from maxmatch.augment import RandAugment, ResizedCrop, Weak
 from maxmatch.augment.fused import FusedRandAugment
 from maxmatch.train import batches, loop
+from maxmatch.train.batches import make_views
 from maxmatch.train.fit import begin
-from maxmatch.train.recipe import resolve
+from maxmatch.train.recipe import AugmentSettings, resolve
 
 
 @pytest.fixture
@@ -57,3 +58,17 @@ def test_eager_steps_are_torch_s_own(tiny, tmp_path, gpu_in_words, monkeypatch):
     monkeypatch.setattr(loop, "choose_mode", lambda *given: ("eager", None))
     training = begun(tiny, tmp_path)
     assert type(training.step.batches.views.strong) is RandAugment
+
+
+def test_the_settings_reach_the_weak_view():
+    part = {"flip": False, "scale": (0.2, 0.5), "middle": 0.75}
+    assert make_views(AugmentSettings(crop=True, **part)).weak == ResizedCrop(None, (0.2, 0.5), flip=False, middle=0.75)
+    assert make_views(AugmentSettings(**part), side=64).weak == ResizedCrop(64, (0.2, 0.5), flip=False, middle=0.75)
+    assert make_views(AugmentSettings(flip=False, shift=0.25)).weak == Weak(flip=False, shift=0.25)
+    assert make_views(AugmentSettings(shared_crop=True)).shared_crop
+
+
+def test_weak_variants_are_told_as_the_identity(tiny, tmp_path):
+    step = begin(resolve(tiny("pi-model"), device="cpu", threads=1), tmp_path / "a", quiet=True).step
+    step(0)
+    assert list(step.health.read()["op_wins"]) == ["identity"]

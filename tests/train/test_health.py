@@ -123,3 +123,13 @@ def test_what_is_mixed_has_no_truth_and_is_not_counted(tiny, tmp_path, method, c
     fit(tiny(method, train={"steps": 2, "log_every": 1}), tmp_path, quiet=True)
     found = [line["guess_error"] for line in read_metrics(tmp_path / "metrics.jsonl") if line["kind"] == "train"]
     assert [error is not None for error in found] == [counted] * 2
+
+
+def test_the_mask_rate_of_weights_is_their_mean():
+    health = Health(("supervised", "unlabeled"), views=2, device=torch.device("cpu"))
+    weighed = seen()._replace(keep=torch.tensor([1.0, 0.5, 0.25, 0.0]))
+    losses = Losses({"supervised": torch.tensor(0.5), "unlabeled": torch.tensor(1.0)}, weighed)
+    health.add(losses, torch.zeros(2, 4, 1, dtype=torch.int64), truth=torch.tensor([0, 1, 1, 1]))
+    found = health.read()
+    assert found["mask_rate"] == 1.75 / 4
+    assert found["unlabeled_loss_min"] == (1 * 1.0 + 0.5 * 1.0 + 0.25 * 3.0) / 4

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,11 +23,14 @@ import maxmatch.train.loop as loop_module
 import maxmatch.train.result as result_module
 from maxmatch.data.datasets import from_arrays
 from maxmatch.errors import Interrupted, UsageError, UserError
+from maxmatch.evaluate.robust import robust_errors
+from maxmatch.nets.model_file import load_model, save_model
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.claim import PARTS
+from maxmatch.train.finished import open_run
 from maxmatch.train.fit import begin, finished_result, fit, torch_settings
 from maxmatch.train.judge import judge
-from maxmatch.train.log import Screen, read_metrics
+from maxmatch.train.log import Metrics, Screen, read_metrics
 from maxmatch.train.recipe import resolve
 from maxmatch.train.resume import resumed_recipe
 from maxmatch.train.step import Step
@@ -652,3 +656,60 @@ def test_a_damaged_result_is_as_good_as_none(tiny, tmp_path, text):
     assert finished_result(tmp_path, recipe) is None
     (tmp_path / "result.json").write_text(json.dumps({"steps": recipe.train.steps}))
     assert finished_result(tmp_path, recipe) is not None
+
+
+def test_the_robust_errors_are_of_views_drawn_by_the_run_s_own_seed(tiny, tmp_path):
+    result = fit(tiny(train={"steps": 6, "seed": 3}), tmp_path / "a", quiet=True)
+    finished = open_run(tmp_path / "a")
+    x, y = finished.images.test_x, finished.images.test_y
+    by_seed = {
+        seed: robust_errors(lambda view: finished.logits(view).argmax(-1), x, y, finished.views, 3, seed)
+        for seed in (1, 3)
+    }
+    assert by_seed[1] != by_seed[3]
+    for found in (result, judge(tmp_path / "a")):
+        assert (found["robust_error"], found["robust_error_paper"]) == pytest.approx(by_seed[3])
+
+
+def test_the_confusion_has_a_row_for_each_class_as_it_is(tiny, tmp_path):
+    fit(tiny(train={"steps": 2}), tmp_path / "a", quiet=True)
+    finished, found = open_run(tmp_path / "a"), judge(tmp_path / "a")
+    truth = torch.bincount(finished.images.test_y, minlength=10).tolist()
+    said = torch.bincount(finished.logits(finished.images.test_x).argmax(-1), minlength=10).tolist()
+    assert truth != said
+    assert [sum(row) for row in found["confusion"]] == truth
+    assert [sum(column) for column in zip(*found["confusion"], strict=True)] == said
+
+
+def test_a_run_is_judged_by_as_many_views_as_are_asked_for(tiny, tmp_path):
+    fit(tiny(train={"steps": 2}), tmp_path / "a", quiet=True)
+    few, many = judge(tmp_path / "a", k=1), judge(tmp_path / "a", k=6)
+    assert (few["robust"]["k"], many["robust"]["k"]) == (1, 6)
+    assert few["robust_error_paper"] < many["robust_error_paper"]
+
+
+def test_the_seconds_of_a_run_that_was_stopped_are_counted(tiny, tmp_path):
+    recipe = resolve(tiny(train={"steps": 4}), device="cpu", threads=1)
+    training = begin(recipe, tmp_path / "a", quiet=True)
+    training.progress.seconds, training.progress.seconds_total = 100.0, 200.0
+    result = training.run(time.time())
+    assert 100 < result["seconds"] < 200 < result["seconds_total"]
+
+
+def test_what_was_logged_at_the_step_of_the_checkpoint_stays(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    with closing(Metrics(path, 0)) as metrics:
+        for step in (2, 4, 6):
+            metrics.write("train", step, {"supervised_loss": 1.0})
+    Metrics(path, 4).close()
+    assert [line["step"] for line in read_metrics(path)] == [2, 4]
+
+
+def test_with_init_pixels_become_numbers_as_they_did_in_that_run(tiny, tmp_path):
+    fit(tiny(train={"steps": 2}), tmp_path / "a", quiet=True)
+    net, info = load_model(tmp_path / "a" / "model.safetensors")
+    theirs = replace(info, preprocessing=replace(info.preprocessing, mean=0.2, std=0.3))
+    save_model(tmp_path / "a" / "model.safetensors", net, theirs)
+    fit(tiny(train={"steps": 2, "init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
+    found = maxmatch.load(tmp_path / "b").preprocessing
+    assert (found.mean, found.std) == (0.2, 0.3)

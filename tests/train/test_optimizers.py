@@ -10,7 +10,7 @@ from torch import nn
 from maxmatch.errors import UsageError
 from maxmatch.nets import make_net
 from maxmatch.train.fit import fit
-from maxmatch.train.optimizers import Optimizer, Stack, orthogonal, orthogonal_weights
+from maxmatch.train.optimizers import Muon, Optimizer, Stack, orthogonal, orthogonal_weights
 from maxmatch.train.recipe import TrainSettings
 
 
@@ -150,3 +150,22 @@ def test_a_net_that_muon_is_not_for_is_refused_before_anything_is_written(tiny, 
     with pytest.raises(UsageError, match="train.optimizer = muon: it is for convolutions with BatchNorm"):
         fit(tiny("maxmatch", net={"name": "plain-conv"}, train={"optimizer": "muon"}), tmp_path / "a", quiet=True)
     assert not (tmp_path / "a" / "recipe.json").exists()
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_the_second_step_of_muon_by_hand(nesterov):
+    """In the first one nesterov makes no difference: it is the length of the direction alone."""
+    torch.manual_seed(0)
+    weight = nn.Parameter(torch.randn(4, 5, 3, 3).to(memory_format=torch.channels_last))
+    muon, momentum = Muon([weight], torch.tensor(0.1), 0.8, nesterov), torch.zeros(4, 45)
+
+    def rows(tensor):
+        return tensor.detach().permute(0, 2, 3, 1).flatten(1)
+
+    for _ in range(2):
+        old, weight.grad = rows(weight).clone(), torch.randn_like(weight)
+        muon.step(torch.zeros(()))
+        momentum = 0.8 * momentum + rows(weight.grad)
+        direction = rows(weight.grad) + 0.8 * momentum if nesterov else momentum
+        wanted = old - 0.1 * orthogonal(direction[None])[0]
+        torch.testing.assert_close(rows(weight), wanted * (old.norm() / wanted.norm()), atol=1e-5, rtol=1e-4)

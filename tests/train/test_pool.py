@@ -7,9 +7,12 @@ import json
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import load_file
 
 from maxmatch.data.datasets import from_arrays, load_images
+from maxmatch.data.folder import read_image
+from maxmatch.data.pictures import load_pictures
 from maxmatch.data.split import Split
 from maxmatch.train.finished import open_run
 from maxmatch.train.fit import fit
@@ -78,3 +81,16 @@ def test_a_run_judges_it_with_the_net_it_saves_and_never_trains_on_it(tmp_path):
     ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert json.loads((tmp_path / "b/result.json").read_text())["unlabelled_error"] is None
+
+
+def test_pictures_of_the_pool_are_judged_as_test_pictures_are(tmp_path):
+    """Their middle, read anew, and not the slot that views are made of."""
+    rng = np.random.default_rng(0)
+    for number in range(8):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(rng.integers(0, 256, (30 + number, 40, 3), np.uint8)).save(path)
+    images = load_pictures(tmp_path, side=16, slot=24, channels=3, middle=0.5)
+    index = np.array([1, 4, 6])
+    expected = [read_image(tmp_path / images.files.names[number], (3, 16, 16), 0.5) for number in index]
+    assert torch.equal(Pool(images, index, torch.device("cpu")).x, torch.stack(expected))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import tomllib
 
 import numpy as np
@@ -11,10 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
+from maxmatch.data.datasets import load_images
 from maxmatch.errors import UsageError
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.maxmatch import MaxMatch
+from maxmatch.train.fit import count_labels, draw_split
 from maxmatch.train.recipe import Recipe, horizon_decay, read_values, resolve
 from maxmatch.train.recipes import RECIPES, compose
 from maxmatch.train.resume import resumed_recipe
@@ -248,3 +251,45 @@ def test_a_method_that_is_asked_for_is_the_plain_one():
     assert compose("cifar10", "maxmatch", "fast-1min").method == MaxMatch()
     assert compose("cifar10", config="fast-10min", given={"method": {"name": "fixmatch"}}).method == FixMatch()
     assert compose("cifar10", config="fast-10min", given={"method": {"k": 5}}).method == FreeMatch(k=5, over="worst")
+
+
+def test_auto_has_a_horizon_of_a_thousand_steps_at_most():
+    settled = resolve(compose("digits", given={"train": {"steps": 2**20}}), device="cpu", threads=1)
+    assert (settled.train.ema_decay, settled.net.batchnorm_momentum) == (0.999, 0.001)
+
+
+@pytest.mark.parametrize(("protocol", "labels"), [("balanced", 20), ("proportional", "10%"), ("usb", "10%")])
+def test_the_fold_draws_the_labelled_set_and_the_seed_does_not(protocol, labels):
+    images = load_images("digits")
+
+    def labelled(seed, fold):
+        given = {"data": {"labels": labels, "protocol": protocol}, "train": {"seed": seed, "fold": fold}}
+        recipe = resolve(compose("digits", given=given), device="cpu", threads=1)
+        return draw_split(recipe, images).labelled.tolist()
+
+    assert labelled(1, 2) == labelled(5, 2)
+    assert labelled(2, 1) != labelled(2, 2)
+
+
+def test_the_horizon_of_a_few_steps_is_two_of_them():
+    assert [horizon_decay(steps) for steps in (1, 20, 40)] == [0.5] * 3
+    assert horizon_decay(60) == pytest.approx(2 / 3)
+
+
+def test_a_share_of_the_images_is_rounded_to_the_nearest():
+    images = load_images("digits")
+    assert len(images.y) == 1195
+    assert [count_labels(share, images) for share in ("10%", "0.01%", "12.2%", "100%")] == [120, 1, 146, 1195]
+
+
+@pytest.mark.parametrize("method", ["mixmatch", "pseudo-label", "temporal-ensembling"])
+def test_no_crop_is_shared_where_there_is_no_weak_view(method):
+    given = {"method": {"views": "strong"}, "augment": {"shared_crop": True}}
+    with pytest.raises(UsageError, match=f"augment.shared_crop = True: it must be false: {method} has no weak view"):
+        compose("digits", method, given=given)
+    compose("digits", method, given={"augment": {"shared_crop": True}})  # its variants are weak views
+
+
+def test_an_infinite_weight_decay_is_refused():
+    with pytest.raises(UsageError, match="train.weight_decay = inf: it must be 0 or more, and finite"):
+        compose("digits", given={"train": {"weight_decay": math.inf}})

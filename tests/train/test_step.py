@@ -10,6 +10,7 @@ import torch
 
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.maxmatch import MaxMatch
+from maxmatch.nets.batchnorm import BatchNorm
 from maxmatch.train.fit import begin
 from maxmatch.train.recipe import learning_rate, resolve
 from maxmatch.train.step import choose_mode
@@ -105,3 +106,28 @@ def test_a_run_that_cannot_be_captured_here_says_so(tiny, tmp_path, capsys):
 
     fit(tiny(train={"step": "captured", "steps": 2}), tmp_path / "a", quiet=True)
     assert "running eager" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("method", ["supervised", "remixmatch"])
+def test_strong_views_of_labelled_images_may_share_their_weak_crop(tiny, tmp_path, method):
+    for shared in (True, False):
+        augment = {"policy": "fixmatch", "ops": ["identity"], "cutout": 0, "shared_crop": shared}
+        recipe = resolve(tiny(method, augment=augment), device="cpu", threads=1)
+        step = begin(recipe, tmp_path / str(shared), quiet=True).step
+        step.rows.load(0)
+        batch, _ = step.batches(step.rows.row, step.draws.k(0))
+        assert torch.equal(batch.x_strong, batch.x) == shared
+
+
+def test_dropout_and_the_momentum_of_batchnorm_reach_the_net(tiny, tmp_path):
+    recipe = resolve(tiny(net={"dropout": 0.3, "batchnorm_momentum": 0.07}), device="cpu", threads=1)
+    net = begin(recipe, tmp_path / "a", quiet=True).step.net
+    assert {module.momentum for module in net.modules() if isinstance(module, BatchNorm)} == {0.07}
+    assert {module.dropout for module in net.modules() if hasattr(module, "dropout")} == {0.3}
+
+
+@pytest.mark.parametrize("method", ["freematch", "remixmatch"])
+def test_what_a_method_holds_has_the_precision_of_the_run(tiny, tmp_path, method):
+    recipe = resolve(tiny(method, train={"precision": "float64"}), device="cpu", threads=1)
+    step = begin(recipe, tmp_path / "a", quiet=True).step
+    assert {tensor.dtype for tensor in step.state.state_dict().values()} == {torch.float64}

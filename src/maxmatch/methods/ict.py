@@ -34,8 +34,8 @@ class ICT(Consistency):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.alpha > 0:
-            raise UsageError(f"alpha = {self.alpha:g}: it is above 0; 1 draws the weights uniformly")
+        if not 0 < self.alpha < float("inf"):
+            raise UsageError(f"alpha = {self.alpha:g}: it is finite and above 0; 1 draws the weights uniformly")
 
     @property
     def needs(self) -> Needs:

@@ -48,10 +48,10 @@ class ReMixMatch(Consistency):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature > 0:
-            raise UsageError(f"temperature = {self.temperature:g}: it is above 0; the paper has 0.5")
-        if not self.alpha > 0:
-            raise UsageError(f"alpha = {self.alpha:g}: it is above 0; the paper has 0.75")
+        if not 0 < self.temperature < float("inf"):
+            raise UsageError(f"temperature = {self.temperature:g}: it is finite and above 0; the paper has 0.5")
+        if not 0 < self.alpha < float("inf"):
+            raise UsageError(f"alpha = {self.alpha:g}: it is finite and above 0; the paper has 0.75")
         for name in ("anchored", "rotation"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise UsageError(f"{name} = {getattr(self, name):g}: a weight of 0 or more is wanted")

@@ -46,8 +46,8 @@ class SoftMatch(Consistency):
         super().__post_init__()
         if not 0 <= self.momentum < 1:
             raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.999")
-        if not self.n_sigma > 0:
-            raise UsageError(f"n_sigma = {self.n_sigma:g}: it is above 0; the paper has 2")
+        if not 0 < self.n_sigma < float("inf"):
+            raise UsageError(f"n_sigma = {self.n_sigma:g}: it is finite and above 0; the paper has 2")
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         return {**super().parts(classes, images, features), "confidence": Confidence(classes)}

@@ -33,9 +33,9 @@ class UDA(Consistency):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.temperature > 0:
+        if not 0 < self.temperature < float("inf"):
             raise UsageError(
-                f"temperature = {self.temperature:g}: it is above 0; the paper has 0.4, and 1 is no change"
+                f"temperature = {self.temperature:g}: it is finite and above 0; the paper has 0.4, and 1 is no change"
             )
         if not 0 <= self.threshold <= 1:
             raise UsageError(f"threshold = {self.threshold:g}: a confidence lies in [0, 1]; the paper has 0.8")

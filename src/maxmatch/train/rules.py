@@ -19,7 +19,7 @@ PICTURES = (
 
 def check(recipe: Recipe) -> None:
     """Refuse the first setting that breaks a rule."""
-    t, d = recipe.train, recipe.data
+    t, d, needs = recipe.train, recipe.data, recipe.method.needs
     least = 1 if t.epochs is None else 0  # 0 is once an epoch
     if not d.of_pictures:
         for name in PICTURES:
@@ -64,7 +64,7 @@ def check(recipe: Recipe) -> None:
         ),
         ("train.momentum", t.momentum, 0 <= t.momentum < 1, "in [0, 1)"),
         ("train.nesterov", t.nesterov, not t.nesterov or t.momentum > 0, "false where train.momentum is 0"),
-        ("train.weight_decay", t.weight_decay, t.weight_decay >= 0, "0 or more"),
+        ("train.weight_decay", t.weight_decay, 0 <= t.weight_decay < math.inf, "0 or more, and finite"),
         ("train.warmup", t.warmup, 0 <= t.warmup <= t.steps, "from 0 to train.steps"),
         (
             "train.ema_decay",
@@ -88,6 +88,12 @@ def check(recipe: Recipe) -> None:
         ("net.dropout", recipe.net.dropout, 0 <= recipe.net.dropout < 1, "in [0, 1)"),
         ("augment.shift", recipe.augment.shift, 0 <= recipe.augment.shift <= 0.5, "from 0 to 0.5"),
         ("augment.middle", m := recipe.augment.middle, m is None or 0 < m <= 1, "above 0 and at most 1, or left out"),
+        (
+            "augment.shared_crop",
+            recipe.augment.shared_crop,
+            not recipe.augment.shared_crop or needs.weak > 0 or needs.most == 0 or needs.variants == "weak",
+            f"false: {_told(recipe)} has no weak view whose crop strong ones could share",
+        ),
         ("augment.cutout", recipe.augment.cutout, (recipe.augment.cutout or 0) >= 0, "0 or more"),
         ("evaluate.unlabelled", recipe.evaluate.unlabelled, recipe.evaluate.unlabelled >= 0, "0 or more"),
         ("evaluate.batch", recipe.evaluate.batch, recipe.evaluate.batch >= 1, "at least 1"),
