@@ -151,8 +151,10 @@ class Training:
         with closing(metrics), feed or nullcontext(), self.screen, _signals(not self.screen.quiet) as caught:
             try:
                 self._steps(metrics, caught, started)
-            except KeyboardInterrupt as second:
-                raise self._dropped() if type(second) is KeyboardInterrupt else second from None
+            except KeyboardInterrupt as again:
+                if caught and type(again) is KeyboardInterrupt:
+                    raise self._dropped() from None
+                raise
         broken = sorted(set().union(*self.ranks.everyones(feed.files.broken if feed else {})))
         if broken:
             self.screen.say(f"warning: {len(broken)} files could not be read and were shown as grey: {told(broken)}")
