@@ -222,6 +222,7 @@ def test_4_reductions_by_hand_and_who_won():
         reduced = Reduction.parse(spelling)(per_view)
         torch.testing.assert_close(reduced.value, torch.tensor(value), atol=1e-4, rtol=0)
         assert reduced.winner.tolist() == winner, spelling
+    assert Mean().choose(per_view).tolist() == [[1, 2], [2, 0], [0, 1], [3, 3]]  # all count, the worst first
 
 
 def test_4_worst_equals_the_limit_of_the_soft_one():

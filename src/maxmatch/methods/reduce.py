@@ -35,8 +35,8 @@ class Reduction:
         return Reduced(per_view.gather(0, chosen).mean(0), chosen[0])
 
     def choose(self, per_view: Tensor) -> Tensor:
-        """The views (J, B) whose mean is the value, the deciding one first; asked where `picks`."""
-        raise NotImplementedError(f"{type(self).__name__} picks no views")
+        """The views (J, B) that count, the deciding one first: of a reduction that `picks`, their mean is the value."""
+        return per_view.argsort(dim=0, descending=True, stable=True)
 
     def spell(self) -> str:
         """The short name with its parameter, as `parse` reads it."""
@@ -98,7 +98,7 @@ class WorstFraction(Reduction):
 
     def choose(self, per_view: Tensor) -> Tensor:
         count = math.ceil(self.q * len(per_view) - 1e-9)  # 0.28 of 25 is 7
-        return per_view.argsort(dim=0, descending=True, stable=True)[:count]
+        return super().choose(per_view)[:count]
 
 
 @dataclass(frozen=True)
