@@ -3,9 +3,10 @@
     PYTHONPATH=src:benchmarks maxmatch train digits@20 --method trials:Guesses --k 3 --over worst
 
 `Guesses`: the mean prediction of several weak views makes the label, as MixMatch guesses it. `Late`: from a share of
-the training on the averaged net makes it, which then errs less than the net itself. `Mild`: towards the end weak views
-are taught instead of strong ones, which lie nearer to what is tested. `Soft`: what is taught is the sharpened
-prediction, as UDA has it, and not its label.
+the training on the averaged net makes it, which then errs less than the net itself. `Past`: an image's predictions so
+far, averaged, make it, as in Temporal Ensembling. `Mild`: towards the end weak views are taught instead of strong ones,
+which lie nearer to what is tested. `Soft`: what is taught is the sharpened prediction, as UDA has it, and not its
+label.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from maxmatch.methods.base import Batch, Needs, Run, Target
+from maxmatch.methods.base import Batch, Needs, Run, Target, part
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.functional import probabilities, sharpen
+from maxmatch.methods.memory import Ensemble
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,24 @@ class Late(FreeMatch):
 
     late: float = 0.3
 
-    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
-        own, average = probabilities(anchored[0]), probabilities(run.teacher(batch.weak[0])[0])
-        return torch.where(run.progress < self.late, own, average)
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        average = probabilities(run.teacher(batch.weak[0])[0])
+        return super().teach(torch.where(run.progress < self.late, p, average), run, batch, x)
+
+
+@dataclass(frozen=True)
+class Past(FreeMatch):
+    """FreeMatch, labels by the average of an image's predictions so far; `past` is the momentum of it."""
+
+    past: float = 0.7
+
+    def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
+        return {**super().parts(classes, images, features), "past": Ensemble(images, classes)}
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        past = part(run, Ensemble, "past")
+        past.update(run.gather(batch.index), run.gather(p), self.past)
+        return super().teach(past.recall(batch.index, self.past)[0].to(p.dtype), run, batch, x)
 
 
 @dataclass(frozen=True)

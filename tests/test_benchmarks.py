@@ -160,7 +160,7 @@ def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_pa
     assert asked == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["Guesses", "Late", "Mild", "Soft"])
+@pytest.mark.parametrize("name", ["Guesses", "Late", "Mild", "Past", "Soft"])
 def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     import trials
 
@@ -187,10 +187,20 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
         assert torch.allclose(target.value, sharpen(p, 0.4))
         assert torch.equal(target.keep, FreeMatch().teach(p, run, batch, None).keep)
         return
+    run.state, run.mean, run.gather = method.state(2, 2), lambda value: value, lambda value: value
+    if name == "Past":
+        found = [method.teach(p.softmax(-1), run, batch, None).value.tolist() for p in (first, second, second)]
+        assert found == [[0, 1], [1, 1], [1, 1]]  # .7 and 1 of 1.7 beside each other
+        run.state = trials.Past(past=0.99).state(2, 2)
+        found = [
+            trials.Past(past=0.99).teach(p.softmax(-1), run, batch, None).value.tolist() for p in (first, first, second)
+        ]
+        assert found == [[0, 1], [0, 1], [0, 1]]  # two of three
+        return
     assert method.taught_by_average
-    assert method.opinion(run, batch, [first], []).argmax(-1).tolist() == [0, 1]
+    assert method.teach(first.softmax(-1), run, batch, None).value.tolist() == [0, 1]
     run.progress = torch.tensor(0.3)
-    assert method.opinion(run, batch, [first], []).argmax(-1).tolist() == [1, 1]
+    assert method.teach(first.softmax(-1), run, batch, None).value.tolist() == [1, 1]
 
 
 def test_a_training_alone_is_timed_from_outside_with_empty_caches(benchmarks, tmp_path, monkeypatch):
