@@ -533,22 +533,85 @@ def test_the_saved_table_alone_refuses_what_it_would_ignore(whole, capsys, words
 
 def test_runs_of_a_method_that_was_changed_since_are_not_taken_for_its_own(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     text = BROKEN.replace("Broken", "Mine").split("    def losses")[0] + '    """Mine."""\n    threshold: float = 0.5\n'
+    changed = text + "\n    def targets(self, p):\n        return super().targets(p.square())\n"
     (tmp_path / "changing.py").write_text(text)
     typed = ["benchmark", "digits@20", "--methods", "changing:Mine", "--folds", "1,", *SMALL, "--out", tmp_path / "out"]
-    assert call(capsys, *typed)[0] == 0
 
-    def edited(to: str) -> tuple[int, str, str]:
+    def edited(to: str, *more: object) -> tuple[int, str, str]:
         (tmp_path / "changing.py").write_text(to)
-        sys.modules.pop("changing")
-        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        return call(capsys, *typed)
+        sys.modules.pop("changing", None)
+        return call(capsys, *typed, *more)
 
+    whole = Step.__call__
+
+    def while_it_trains(self, t):
+        (tmp_path / "changing.py").write_text(changed)
+        whole(self, t)
+
+    monkeypatch.setattr(Step, "__call__", while_it_trains)
+    assert edited(text)[0] == 0
+    monkeypatch.setattr(Step, "__call__", whole)
     assert edited(text.replace("Mine.", "Mine, in other words.") + "# a comment\n")[0] == 0
-    code, _, err = edited(text.replace("0.5", "0.5  # or more\n    weight: float = 0.5"))
-    assert code == 2
-    assert "begun with" in err or "other code" in err
-    code, _, err = edited(text + "\n    def targets(self, p):\n        return super().targets(p.square())\n")
+    code, _, err = edited(changed)
     assert code == 2
     assert "was trained by other code of changing:Mine than there is now: give another --out" in err
+
+    def dies(self, t):
+        if t == 3:
+            raise RuntimeError
+        whole(self, t)
+
+    typed[-1] = tmp_path / "died"
+    monkeypatch.setattr(Step, "__call__", dies)
+    assert edited(text)[0] == 1
+    monkeypatch.setattr(Step, "__call__", whole)
+    code, _, err = edited(changed)
+    assert code == 0
+    assert "warning: the code of changing:Mine has changed since this run was begun" in err
+    assert "was trained by other code" in edited(changed)[2]
+    assert "was trained by other code" in edited(text)[2]
     sys.modules.pop("changing")
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_second_signal_is_not_said_to_lose_nothing(tmp_path, capsys, monkeypatch, jobs):
+    def attempt(run, *_):
+        raise benchmark_runs.Stopped(signal.SIGINT)
+
+    if jobs == 1:
+        monkeypatch.setattr(benchmark_runs, "fit", lambda *_, **__: attempt(None))
+    else:
+
+        def waiting(processes):
+            for process in processes:
+                process.kill()
+            raise benchmark_runs.Stopped(signal.SIGINT, at_once=True)
+
+        monkeypatch.setattr(benchmark_runs, "wait", attempt)
+        monkeypatch.setattr(benchmark_runs, "_stop", waiting)
+    code, _, err = call(capsys, *COMMAND, "--jobs", jobs, "--out", tmp_path / "out")
+    assert code == 130
+    assert "stopped with 0 of 4 runs ended; others go on from their last checkpoints: to go on, type" in err
+
+
+def test_processes_that_are_not_let_save_are_told_of(capsys):
+    class Slow:
+        def __init__(self):
+            self.killed = False
+
+        def terminate(self):
+            pass
+
+        def join(self):
+            raise benchmark_runs.Stopped(signal.SIGTERM)
+
+        def kill(self):
+            self.killed = True
+
+    processes = [Slow(), Slow()]
+    with pytest.raises(benchmark_runs.Stopped) as stopped:
+        benchmark_runs._stop(processes)
+    assert (stopped.value.number, stopped.value.at_once) == (signal.SIGTERM, True)
+    assert all(process.killed for process in processes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -447,11 +448,21 @@ class Nullable:
     """As a Series of pandas' own types: numpy would make floats of it."""
 
     def __init__(self, *values):
-        self.values, self.dtype = values, "Int64"
+        self.values, self.dtype = values, SimpleNamespace(na_value=None)
 
     def to_numpy(self, dtype):
         assert dtype is object
         return np.array(self.values, dtype=object)
+
+
+def test_labels_of_a_library_that_is_not_pandas_are_left_to_numpy():
+    class Series(list):
+        dtype = "Int64"
+
+        def to_numpy(self, *, allow_copy=True):
+            return np.array(self)
+
+    assert encode(Series([3, -1, 1]))[0].tolist() == [1, -1, 0]
 
 
 @pytest.mark.parametrize("one", [2**53, True])

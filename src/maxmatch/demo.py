@@ -41,7 +41,8 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None, report
             result = fit(recipe, folder / name, resume=(folder / name / "recipe.json").exists())
         except Interrupted as stopped:
             again = "maxmatch demo" if out is None else f"maxmatch demo --out {shlex.quote(str(out))}"
-            raise Interrupted(f"stopped; nothing is lost: type {again} to go on", stopped.code - 128) from None
+            what = str(stopped).partition(": ")[0]  # "stopped after step 5 of 800, nothing is lost", for example
+            raise Interrupted(f"{name} {what}: type {again} to go on", stopped.code - 128) from None
         rows.append((name, result["error"]["last"], result["robust_error"], result["seconds"]))
     table = Table(
         "method",

@@ -238,3 +238,8 @@ def test_where_no_file_can_be_read_it_is_an_error_and_no_file_is_written(run, tm
         with pytest.raises(UserError, match="none of 1 files can be read as a picture"):
             label_folder(run, place, tmp_path / "a.csv")
         assert not (tmp_path / "a.csv").exists()
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    with pytest.raises(UserError, match="none of 1 files can be read as a picture"):
+        label_folder(run, tmp_path, tmp_path / "a.csv")
+    Image.new("L", (8, 8)).save(tmp_path / "good.png")
+    assert label_folder(run, tmp_path, tmp_path / "a.csv") == 2

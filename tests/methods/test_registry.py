@@ -151,6 +151,18 @@ class Talkative(FixMatch):
         return {"mine": 0.0 * variants[0].sum()}
 
 
+@dataclass(frozen=True)
+class Quiet(FixMatch):
+    """Names a term that it does not give."""
+
+    terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled", "mine")
+
+
+def test_a_term_that_is_named_and_not_there_is_refused(tiny, tmp_path):
+    with pytest.raises(UsageError, match="give 'mine' too, 0 where it is off"):
+        fit(replace(tiny("fixmatch"), method=Quiet()), tmp_path / "a", quiet=True)
+
+
 def test_a_term_that_is_not_named_is_refused(tiny, tmp_path):
     recipe = replace(tiny("fixmatch"), method=Talkative())
     with pytest.raises(UsageError, match="write terms: ClassVar = \\('supervised', 'unlabeled', 'mine'\\)"):

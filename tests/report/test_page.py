@@ -84,8 +84,8 @@ def runs(tmp_path_factory):
 
 @pytest.fixture
 def copy(runs, tmp_path):
-    """A run folder to spoil."""
-    return shutil.copytree(runs / "maxmatch", tmp_path / "copy")
+    """A run folder to spoil, without a page."""
+    return shutil.copytree(runs / "maxmatch", tmp_path / "copy", ignore=shutil.ignore_patterns("report.html"))
 
 
 def test_figures_are_those_of_the_run_and_of_scikit_learn(runs):
@@ -163,7 +163,7 @@ def test_a_run_whose_data_have_gone_tells_what_its_folder_can(copy, monkeypatch,
     (copy / "recipe.json").write_text(json.dumps(recipe))
     monkeypatch.setenv("MAXMATCH_DATA", str(tmp_path / "empty"))
     assert not store.kept_at("cifar10").exists()
-    found = read(write_report([copy], force=True))
+    found = read(write_report([copy]))
     assert "cifar10 is not here; type maxmatch data fetch cifar10" in found.text
     assert float(found.figures["error"][0]) == json.loads((copy / "result.json").read_text())["error"]["last"]
     assert "Learning curves" in found.text
@@ -410,6 +410,14 @@ def test_a_page_is_not_replaced_by_one_that_tells_less(tmp_path, capsys):
     assert "maxmatch: warning: " in capsys.readouterr().err
     assert "are left out, because" in read(tmp_path / "other.html").text
     assert type_in(["report", str(run), "--out", str(tmp_path / "other.html")]) == 0  # tells as much
+    several = [str(tmp_path / f"{number}") for number in range(5)]
+    for folder in several:
+        shutil.copytree(run, folder)
+    for _ in range(2):
+        assert type_in(["report", *several, "--out", str(tmp_path / "many.html")]) == 0  # of none could be asked
+    (run / "result.json").unlink()  # it goes on, and is not finished
+    assert type_in(["report", str(run)]) == 2
+    assert (run / "report.html").read_bytes() == before
     assert type_in(["report", str(run), "--force"]) == 0
     assert (run / "report.html").read_bytes() != before
 
@@ -419,6 +427,8 @@ def test_a_report_that_is_stopped_says_that_the_run_is_whole(runs, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(page_module, "ask", stopped)
-    with pytest.raises(Interrupted, match="the run itself is whole: type maxmatch report ") as caught:
-        page_module.report_or_warn([runs / "supervised"])
+    with pytest.raises(
+        Interrupted, match="what was trained is whole: type maxmatch report .*supervised --out x.html"
+    ) as caught:
+        page_module.report_or_warn([runs / "supervised"], Path("x.html"))
     assert caught.value.code == 130

@@ -284,6 +284,27 @@ def test_a_second_ctrl_c_says_what_is_kept(tiny, tmp_path, monkeypatch, capfd):
     assert same(tmp_path / "whole", tmp_path / "5")
 
 
+def test_ctrl_c_saves_where_nobody_reads_what_is_said(tiny, tmp_path, monkeypatch):
+    """As in `maxmatch train ... 2>&1 | tee log`, where tee is stopped too."""
+    whole, write = Step.__call__, os.write
+
+    def with_signal(self, t):
+        if t == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        whole(self, t)
+
+    def gone(place, what):
+        if place == 2:
+            raise BrokenPipeError
+        return write(place, what)
+
+    monkeypatch.setattr(Step, "__call__", with_signal)
+    monkeypatch.setattr(os, "write", gone)
+    with pytest.raises(Interrupted, match="nothing is lost"):
+        fit(tiny(), tmp_path / "a")
+    assert checkpoints(tmp_path / "a" / "checkpoint")[-1].stem == "000000006"
+
+
 def test_a_damaged_checkpoint_falls_back_and_says_so(tiny, tmp_path, monkeypatch, capsys):
     recipe = tiny()
     fit(recipe, tmp_path / "whole", quiet=True)

@@ -313,13 +313,39 @@ def test_a_share_is_one_of_the_labels_that_there_are(photos, tmp_path):
 def test_pictures_that_were_moved_are_asked_for_and_found_again(photos, tmp_path, capsys):
     here, there = tmp_path / "here", tmp_path / "there"
     shutil.copytree(photos, here)
-    fit(recipe_of(here), tmp_path / "a", quiet=True)
-    error = judge(tmp_path / "a")["error"]
+    fit(recipe_of(here), tmp_path / "a run", quiet=True)
+    error = judge(tmp_path / "a run")["error"]
     here.rename(there)
-    for words in (["evaluate", tmp_path / "a"], ["predict", "--unlabeled", tmp_path / "a"]):
-        assert run([str(word) for word in words]) == 2
+    out = str(tmp_path / "a run")
+    for words in (
+        ["evaluate", out],
+        ["predict", "--unlabeled", out],
+        ["train", "--steps", "9", "--resume", "--out", out],
+    ):
+        assert run(words) == 2
         err = capsys.readouterr().err
-        assert f"the pictures of {tmp_path / 'a'} are not there any more" in err
-        assert f"type maxmatch train FOLDER --resume --out {tmp_path / 'a'}" in err
-    assert run(["train", str(there), "--resume", "--out", str(tmp_path / "a"), "--no-report"]) == 0
-    assert judge(tmp_path / "a")["error"] == error
+        assert f"the pictures of {out} are not there any more" in err
+        assert f"type maxmatch train FOLDER --resume --out '{out}'" in err
+    saved = json.loads((tmp_path / "a run" / "recipe.json").read_text())
+    other = tmp_path / "other"
+    shutil.copytree(there, other)
+    next((other / "unlabeled").iterdir()).unlink()
+    assert run(["train", str(other), "--resume", "--out", out]) == 1
+    assert "belongs to other images" in capsys.readouterr().err
+    assert run(["train", str(there), "--resume", "--out", out]) == 0
+    assert judge(tmp_path / "a run")["error"] == error
+    saved["data"]["path"] = str(there)
+    assert json.loads((tmp_path / "a run" / "recipe.json").read_text()) == saved
+
+
+def test_a_table_that_was_moved_is_asked_for_and_found_again(photos, tmp_path, capsys):
+    names = [path.relative_to(photos).as_posix() for path in sorted(photos.rglob("*.png")) if "test" not in path.parts]
+    table = tmp_path / "labels.csv"
+    table.write_text("".join(f"{name},{'disc' if 'disc' in name else 'square'}\n" for name in names))
+    fit(recipe_of(photos, data={"label_file": str(table)}), tmp_path / "a", quiet=True)
+    table.rename(tmp_path / "moved.csv")
+    assert run(["evaluate", str(tmp_path / "a")]) == 2
+    assert f"type maxmatch train FOLDER --labels FILE --resume --out {tmp_path / 'a'}" in capsys.readouterr().err
+    words = ["train", str(photos), "--labels", str(tmp_path / "moved.csv"), "--resume", "--out", str(tmp_path / "a")]
+    assert run(words) == 0
+    assert run(["evaluate", str(tmp_path / "a")]) == 0

@@ -101,8 +101,9 @@ def train_left(
         run_all(left, jobs, begin, end)
     except Stopped as stopped:
         done = count - len(left) + len(ended)
+        lost = "; others go on from their last checkpoints" if stopped.at_once else ", nothing is lost"
         raise Interrupted(
-            f"stopped with {done} of {count} runs ended, nothing is lost: to go on, type {command}", stopped.number
+            f"stopped with {done} of {count} runs ended{lost}: to go on, type {command}", stopped.number
         ) from None
 
 

@@ -21,7 +21,8 @@ from maxmatch.bench.clock import failure, release
 from maxmatch.benchmark.wanted import Planned
 from maxmatch.data.split import load_split, saved_left_out
 from maxmatch.errors import Interrupted, UsageError, UserError
-from maxmatch.methods import method_name, own_code
+from maxmatch.methods import method_name
+from maxmatch.methods.source import own_code
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
 from maxmatch.train.fit import draw_split, finished_result, fit
@@ -43,9 +44,10 @@ class Outcome(NamedTuple):
 class Stopped(KeyboardInterrupt):
     """A signal came. No `except Exception` on the way may keep it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, at_once: bool = False) -> None:
+        """`at_once`: a run that was being trained was not let save where it is."""
         super().__init__(number)
-        self.number = number
+        self.number, self.at_once = number, at_once
 
 
 def is_begun(planned: Planned) -> bool:
@@ -62,7 +64,8 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
     if begun != wanted:  # a run that goes on past its end has another schedule than one that was begun so long
         raise UsageError(f"train.{name} = {wanted}, but {planned.folder} was begun with {begun}: give another --out")
     result = finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
-    if result is not None and result.get("method_code") not in (None, own_code(planned.recipe.method)):
+    codes = {own_code(planned.recipe.method), result.get("method_code") if result else None} - {None}
+    if result is not None and len(codes) > 1:
         told = f"{planned.folder} was trained by other code of {method_name(planned.recipe.method)} than there is now"
         raise UsageError(f"{told}: give another --out, or delete the folder")
     return result
@@ -124,6 +127,8 @@ def attempt(run: Planned, quiet: bool = False) -> Outcome:
         return Outcome(fit(run.recipe, run.folder, resume=is_begun(run), quiet=quiet))
     except Interrupted as stopped:
         return Outcome(None, stopped_by=stopped.code - 128)
+    except Stopped as again:  # the first signal is the loop's
+        raise Stopped(again.number, at_once=True) from None
     except UserError as error:
         return Outcome(None, str(error))
     except Exception as error:
@@ -224,10 +229,10 @@ def _stop(processes: Sequence[Any]) -> None:
             process.terminate()
         for process in processes:
             process.join()
-    except Stopped:
+    except Stopped as again:
         for process in processes:
             process.kill()
-        raise
+        raise Stopped(again.number, at_once=True) from None
 
 
 @contextmanager

@@ -9,10 +9,25 @@ from pathlib import Path
 from maxmatch.errors import UsageError
 
 
-def inside(root: Path, name: str) -> str:
-    """A path of the table as one in the folder."""
-    path = Path(posixpath.normpath(name))
-    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
+def inside(root: Path, name: str) -> list[str]:
+    """The paths in the folder that one of the table may mean: as it stands, without detours, as Windows writes it."""
+    plain, found = posixpath.normpath(root), []
+    for text, folder in ((name, str(root)), *((posixpath.normpath(t), plain) for t in (name, name.replace("\\", "/")))):
+        path = Path(text)
+        within = path.is_absolute() and path.is_relative_to(folder)
+        found.append(path.relative_to(folder).as_posix() if within else path.as_posix())
+    return found
+
+
+def is_text(words: str) -> bool:
+    """Whether words of the table were written in UTF-8."""
+    return not any("\udc80" <= letter <= "\udcff" for letter in words)
+
+
+def other_encoding(label_file: Path, words: str) -> UsageError:
+    """What to say of words that were not."""
+    shown = words.encode("utf-8", "surrogateescape").decode("latin-1")
+    return UsageError(f"{label_file}: '{shown}' is not written in UTF-8; save the file as UTF-8")
 
 
 def read_rows(label_file: Path) -> list[tuple[str, str]]:
@@ -44,9 +59,8 @@ def read_rows(label_file: Path) -> list[tuple[str, str]]:
     for line in lines:
         path = line[place[0]].strip() if len(line) > place[0] else ""
         label = line[place[1]].strip() if place[1] is not None and len(line) > place[1] else ""
-        if not label.isprintable() and any("\udc80" <= letter <= "\udcff" for letter in label):
-            shown = label.encode("utf-8", "surrogateescape").decode("latin-1")
-            raise UsageError(f"{label_file}: the label '{shown}' is not written in UTF-8; save the file as UTF-8")
+        if not is_text(label):
+            raise other_encoding(label_file, label)
         rows.append((path, label))
     if not rows:
         raise UsageError(f"{label_file}: no rows in it; path,label is wanted")

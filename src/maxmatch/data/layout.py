@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from maxmatch.data.folder import find_broken_links, find_pictures, is_picture
-from maxmatch.data.label_file import inside, read_rows
+from maxmatch.data.label_file import inside, is_text, other_encoding, read_rows
 from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError
 
@@ -80,9 +80,10 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
             raise UsageError(f"--labels {label_file}: the shards in {root} have labels of their own; leave it out")
         return _of_shards(root)
     notes: list[str] = []
+    hints: list[str] = []
     tops = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
     tests_at = [name for name in TEST if name in tops]
-    found = _by_folders(root, tops, notes) if label_file is None else _by_csv(root, label_file, tests_at, notes)
+    found = _by_folders(root, tops, notes) if label_file is None else _by_csv(root, label_file, tests_at, notes, hints)
     gone = find_broken_links(root)
     if gone:
         notes.append(f"{root}: {len(gone)} links lead nowhere ({told(gone, 3)}); left out")
@@ -111,6 +112,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         raise UsageError(f"{root}: every labelled picture is also in the test; put others into one of the two")
     if strict and notes:
         raise UsageError(f"{notes[0]} (--strict refuses that)")
+    notes += hints
     notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
     number = {name: index for index, name in enumerate(names)}
     files, numbers = _unzip(sorted((path, number.get(label, -1)) for path, label in found.items()))
@@ -189,15 +191,19 @@ def _note_loose(folder: Path, notes: list[str]) -> None:
         notes.append(f"{folder}: {len(loose)} pictures lie in no class folder ({told(sorted(loose), 3)}); left out")
 
 
-def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[str]) -> dict[str, str]:
-    """All pictures of the folder but those of a test, labelled as the file says."""
+def _by_csv(
+    root: Path, label_file: Path, tests_at: Sequence[str], notes: list[str], hints: list[str]
+) -> dict[str, str]:
+    """All pictures of the folder but those of a test, labelled as the file says; `hints` tell of no fault."""
     found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
     missing, twice = [], []
     seen: dict[str, str] = {}
     rows = read_rows(label_file)
     for name, label in rows:
-        path = inside(root, name)
-        path = path if path in found else inside(root, name.replace("\\", "/"))  # as Windows writes it
+        paths = inside(root, name)
+        path = next((path for path in paths if path in found), paths[0])
+        if path not in found and not is_text(path):
+            raise other_encoding(label_file, path)
         if path not in found:
             missing.append(path)
         elif seen.setdefault(path, label) != label:
@@ -213,12 +219,12 @@ def _by_csv(root: Path, label_file: Path, tests_at: Sequence[str], notes: list[s
         )
     if missing:
         notes.append(f"{label_file}: {len(missing)} files are not in {root} ({told(missing, 3)}); left out")
-    silent = [path for path in found if path.count("/") > 1 and path.split("/")[0] in LABELLED and path not in seen]
-    if silent:
-        told_of = f"{len(silent)} pictures of {silent[0].split('/')[0]}/ ({told(sorted(silent), 3)})"
-        notes.append(f"{label_file}: it alone says the labels, and {told_of} have no row; taken as unlabelled")
     if twice:
         notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
+    silent = sorted(path for path in found if path not in seen and path.split("/")[0] in LABELLED)
+    if silent:
+        told_of = f"{len(silent)} pictures of {silent[0].split('/')[0]}/ ({told(silent, 3)})"
+        hints.append(f"{label_file}: it alone says the labels, and {told_of} have no row; taken as unlabelled")
     return found
 
 

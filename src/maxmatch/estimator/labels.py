@@ -20,7 +20,7 @@ def as_labels(y: Any) -> np.ndarray:
     """
     if hasattr(y, "detach"):  # a tensor
         y = y.detach().cpu().numpy()
-    if hasattr(y, "to_numpy") and not isinstance(getattr(y, "dtype", np.dtype(object)), np.dtype):
+    if hasattr(getattr(y, "dtype", None), "na_value"):  # one of pandas' own types
         y = y.to_numpy(dtype=object)
     if isinstance(y, list | tuple) and any(isinstance(item, str) for item in y):
         y = np.array(y, dtype=object)

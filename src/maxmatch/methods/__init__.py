@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import hashlib
-import sys
 from collections.abc import Mapping
-from inspect import get_annotations, getsource
+from inspect import get_annotations
 from typing import TYPE_CHECKING, Any
 
 from maxmatch.errors import UsageError, unknown
@@ -85,26 +82,6 @@ def method_name(method: Method) -> str:
     place = f"{cls.__module__}:{cls.__qualname__}"
     places = {name: f"maxmatch.methods.{ours}" for name, ours in METHODS.items()} | PRETRAINING
     return next((name for name, ours in places.items() if place == ours), place)
-
-
-def own_code(method: Method) -> str | None:
-    """A digest of the file of a method of one's own, whatever its docstrings and comments are; None of one of ours."""
-    module = type(method).__module__
-    if module.partition(".")[0] == "maxmatch":
-        return None
-    try:
-        tree = ast.parse(getsource(sys.modules[module]))
-    except (OSError, TypeError, KeyError, SyntaxError):  # typed into a notebook, for example
-        return None
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
-    return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
-
-
-def _is_text(line: ast.stmt) -> bool:
-    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
 
 
 def method_values(method: Method) -> dict[str, Any]:

@@ -194,7 +194,7 @@ class Consistency(Method):
 
     `joint` passes everything through the net once, with gradient. `select` first asks without gradient, the weak views
     for targets and all K variants for their losses where there is a choice, then trains on those that count alone:
-    Algorithm 1, and cheaper. `auto` is `select` where the reduction picks views and K > 1.
+    Algorithm 1, and cheaper where views are many. `auto` is `select` where the reduction picks views and K > 1.
 
     A method says what it teaches: `targets(p)`, or `teach` where that takes more than p. Where p comes from is
     `opinion`: by default the first weak view's prediction, made in the same pass.
@@ -213,6 +213,7 @@ class Consistency(Method):
     fixed_target: ClassVar[str] = ""  # why `target_gradient` is refused, where it is
     no_eman: ClassVar[str] = ""  # why `teacher = eman` is refused, where it is
     scores_labelled: ClassVar[bool] = False  # `select` scores the labelled images too, for `teach`
+    opinion_of_variants: ClassVar[bool] = True  # whether an `opinion` of a method's own looks at the variants
     trains_anchors: ClassVar[bool] = False  # `select` trains on the anchors too, for `more_terms`
 
     def __post_init__(self) -> None:
@@ -323,8 +324,9 @@ class Consistency(Method):
         labelled = (batch.x,) if self.scores_labelled else ()
         # Where all views count there is no choice to make; if the weak view alone decides the target, only it is asked.
         all_count = len(batch.strong) == 1 or not self.over.picks
-        weak_decides = bool(anchors) or (self.teacher == "eman" and batch.target is None)
-        unasked = all_count and weak_decides and type(self).opinion is Consistency.opinion
+        decided = bool(anchors) or self.teacher == "eman" or batch.target is not None
+        as_usual = type(self).opinion is Consistency.opinion
+        unasked = all_count and (decided if as_usual else not self.opinion_of_variants)
         asked = (*labelled, *anchors, *(() if unasked else batch.strong))
         scored = run.score(*asked) if asked else ()
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)

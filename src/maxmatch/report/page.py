@@ -5,6 +5,7 @@ It has no script and asks the network for nothing; a policy inside the page forb
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 import time
@@ -22,13 +23,14 @@ from maxmatch.errors import Interrupted, UsageError
 from maxmatch.files import refuse_to_replace, write_safely
 from maxmatch.report import compare
 from maxmatch.report.folder import RunFolder, read_run
-from maxmatch.report.measure import LEFT_OUT, Measured, measure
+from maxmatch.report.measure import Measured, measure
 from maxmatch.report.sections import curves, run_part
 from maxmatch.report.words import damage, duration, figures, percent, title
 
 SECONDS = 10.0  # for measuring, all runs together
 DETAILED = 4  # up to so many runs the page tells everything of each
 DRAWN = 5  # lines in a chart
+ASKED = re.compile(r'<meta name="maxmatch-asked" content="(\d+)">')
 OURS = b'<meta name="generator" content="maxmatch'
 
 
@@ -44,7 +46,7 @@ def write_report(
 
     `data` stands in for a data set by name. `seconds` is about how long the models are asked; what does not fit in is
     measured on a part of the images, and the page says on how many. Without `force` a file that is no report is left
-    alone, and so is a page of finished runs whose models or data can't be opened any more to tell as much.
+    alone, and so is a page that tells more, since models or data can't be opened any more.
     """
     paths = [Path(folder) for folder in folders]
     if not paths:
@@ -64,13 +66,12 @@ def write_report(
     with Console(stderr=True).status("making the report"):  # shown on a terminal alone
         found = ask(runs, data, seconds)
         both = zip(runs, found, strict=True)
-        closed = [(run, f"{run.path}: {one.missing[0]}") for run, one in both if one.finished is None]
-        done = [line for run, line in closed if run.finished]
-        if done and not force and place.exists() and LEFT_OUT not in place.read_text(errors="replace"):
-            what = f"{place} is left as it is, since a new page would tell less: {done[0]}"
+        closed = [f"{run.path}: {one.missing[0]}" for run, one in both if one.finished is None]
+        if closed and not force and len(runs) - len(closed) < _asked(place):
+            what = f"{place} is left as it is, since a new page would tell less: {closed[0]}"
             raise UsageError(f"{what} --out NAME writes it elsewhere, --force in its place")
         write_safely(place, render(runs, found).encode(errors="replace"))  # names of files may be no text
-    for _, line in closed:
+    for line in closed:
         print(f"maxmatch: warning: {line}", file=sys.stderr)
     return place
 
@@ -80,8 +81,10 @@ def report_or_warn(folders: Sequence[Path], out: Path | None = None) -> Path | N
     try:
         return write_report(folders, out)
     except KeyboardInterrupt:
-        again = shlex.join(["maxmatch", "report", *map(str, folders)])
-        raise Interrupted(f"stopped while the report was made; the run itself is whole: type {again}", SIGINT) from None
+        again = shlex.join(["maxmatch", "report", *map(str, folders), *(["--out", str(out)] if out else [])])
+        raise Interrupted(
+            f"stopped while the report was made; what was trained is whole: type {again}", SIGINT
+        ) from None
     except Exception as error:  # whatever it is, the run is done and safe
         what = " ".join(f"{type(error).__name__}: {error}".split())
         print(f"maxmatch: warning: no report was made ({what}); the run itself is whole", file=sys.stderr)
@@ -112,8 +115,15 @@ def render(runs: Sequence[RunFolder], found: Sequence[Measured]) -> str:
         runs=parts,
         figures=[figures(run, one) for run, one in zip(runs, found, strict=True)],
         version=__version__,
+        asked=sum(one.finished is not None for one in found),
         date=time.strftime("%Y-%m-%d"),
     )
+
+
+def _asked(place: Path) -> int:
+    """Of how many runs a page that is there has asked the model."""
+    found = ASKED.search(place.read_text(errors="replace")) if place.exists() else None
+    return int(found[1]) if found else 0
 
 
 def _title(runs: Sequence[RunFolder]) -> str:

@@ -29,6 +29,7 @@ class Progress:
     """How far a run has come: what a checkpoint holds beside its tensors."""
 
     step: int = 0  # steps done
+    code: str | None = None  # of a method of one's own; of several, where it was changed on the way
     seconds: float = 0.0  # in the loop
     seconds_compiling: float = 0.0  # of those
     seconds_total: float = 0.0

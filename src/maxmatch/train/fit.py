@@ -101,11 +101,13 @@ def fit(
 
 
 def _note_place(recipe: Recipe, folder: Path) -> None:
-    """A finished run is told where its pictures are now, if they are the same."""
-    if recipe.data.of_pictures and recipe.data.path != saved_recipe(folder).data.path:
+    """A finished run is told where its pictures and their labels are now, if they are the same."""
+    saved, now = saved_recipe(folder), recipe.data
+    if now.of_pictures and (now.path, now.label_file) != (saved.data.path, saved.data.label_file):
         split = folder / "split.json"
         load_split(split, digest_of_pictures(recipe, saved_left_out(split)))
-        write_safely(folder / "recipe.json", recipe.to_json().encode())
+        moved = replace(saved, data=replace(saved.data, path=now.path, label_file=now.label_file))
+        write_safely(folder / "recipe.json", moved.to_json().encode())
 
 
 def _replacing(folder: Path, training: Training, ranks: Ranks) -> AbstractContextManager[None]:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.evaluate.progress import Told
 from maxmatch.files import write_safely
 from maxmatch.methods import method_name
+from maxmatch.methods.source import own_code
 from maxmatch.nets import make_net
 from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
@@ -103,7 +104,7 @@ class Training:
         self.notes = [*([note] if note else []), *batches.notes, *self.step.run.notes]
         if settings.sync_batchnorm and ranks.count > 1 and device.type == "cuda" and settings.kernels == "auto":
             self.notes.append("train.sync_batchnorm = true: with torch's kernels, the fused ones don't have it")
-        self.progress = Progress()
+        self.progress = Progress(code=own_code(recipe.method))
         shown = f"@{recipe.data.labels}" if needs.labelled else ""
         title = f"{data_title(recipe.data)}{shown} {method_name(recipe.method)}"
         self.screen = Screen(title, settings.steps, quiet, mute=not ranks.first)
@@ -131,6 +132,10 @@ class Training:
             None if not self.ranks.first else restore_checkpoint(self.folder / "checkpoint", tensors, self.screen.say)
         )
         if found is not None:
+            if len({found.code, self.progress.code} - {None}) > 1:
+                name = method_name(self.recipe.method)
+                self.screen.say(f"warning: the code of {name} has changed since this run was begun; it goes on with it")
+                found.code = f"{found.code}, then {self.progress.code}"
             self.progress = found
             _set_generator(self.device, tensors[f"generator.{self.device.type}"])
 
@@ -311,8 +316,9 @@ def _signals(tell: bool) -> Iterator[list[int]]:
     def catch(number: int, _: object) -> None:
         caught.append(number)
         signal.signal(number, before[number])
-        if tell:  # the plain call: a signal may come while a line is being printed
-            os.write(2, b"\nstopping after this step, to save where it is; once more stops at once\n")
+        if tell:
+            with suppress(OSError):  # who reads it may be gone; the plain call, since a line may just be printed
+                os.write(2, b"\nstopping after this step, to save where it is; once more stops at once\n")
 
     for number in (int(signal.SIGINT), int(signal.SIGTERM)):
         before[number] = signal.signal(number, catch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -127,11 +128,13 @@ def digest_of_pictures(recipe: Recipe, left_out: Sequence[str]) -> str:
 
 
 def refuse_moved(recipe: Recipe, folder: Path) -> None:
-    """Say what to type where the pictures of the run in `folder` are not where they were."""
-    path = recipe.data.path
-    if recipe.data.name == "folder" and path is not None and not Path(path).exists():
-        told = f"{path}: the pictures of {folder} are not there any more"
-        raise UsageError(f"{told}; if they were moved, type maxmatch train FOLDER --resume --out {folder}")
+    """Say what to type where the pictures of the run in `folder`, or their labels, are not where they were."""
+    data = recipe.data
+    for path, what in ((data.path, "pictures"), (data.label_file, "labels")):
+        if data.name == "folder" and path is not None and not Path(path).exists():
+            labels = "" if data.label_file is None else " --labels FILE"
+            again = f"maxmatch {recipe.verb} FOLDER{labels} --resume --out {shlex.quote(str(folder))}"
+            raise UsageError(f"{path}: the {what} of {folder} are not there any more; if they were moved, type {again}")
 
 
 def _place(data: DataSettings) -> Path:

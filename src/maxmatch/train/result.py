@@ -17,7 +17,7 @@ from maxmatch.data.datasets import Images
 from maxmatch.data.split import Split
 from maxmatch.evaluate.errors import summary, top5_error
 from maxmatch.evaluate.robust import Robust, robust_errors
-from maxmatch.methods import method_name, own_code
+from maxmatch.methods import method_name
 from maxmatch.methods.base import Consistency
 from maxmatch.settings import plain
 from maxmatch.train.checkpoint import Progress
@@ -57,7 +57,7 @@ def make_result(
         "dataset": recipe.data.name,
         "labels": len(split.labelled),
         "method": method_name(method),
-        "method_code": own_code(method),
+        "method_code": progress.code,
         "k": plain(consistency.k) if consistency else None,
         "over": consistency.over.spell() if consistency else None,
         "strategy": consistency.resolved_strategy if consistency else None,

@@ -188,5 +188,8 @@ class Step:
 
 def _other_terms(method: Method, losses: Losses) -> str:
     """What to say where a term would be trained on and not logged, or logged and not there."""
-    name, found = type(method).__name__, ", ".join(map(repr, losses.terms))
-    return f"{name} gives the terms {found}, but names {method.terms}: write terms: ClassVar = ({found})"
+    lacking = [term for term in method.terms if term not in losses.terms]
+    told = f"{type(method).__name__} gives the terms {tuple(losses.terms)}, but names {method.terms}"
+    if lacking:
+        return f"{told}: give '{lacking[0]}' too, 0 where it is off"
+    return f"{told}: write terms: ClassVar = {tuple(losses.terms)}"

@@ -1,0 +1,61 @@
+"""By which code a method of one's own was trained: a run of another method must not be taken for one of this."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import sys
+from inspect import getsource
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from maxmatch.methods.base import Method
+
+
+def own_code(method: Method) -> str | None:
+    """A digest of a method's class, of what it inherits from that is not ours, and of what their files have for them.
+
+    Comments, docstrings and whatever else stands in the files make no difference. None of a method of ours, and where
+    there is no file, as in a notebook.
+    """
+    ours = {"maxmatch", *sys.stdlib_module_names}
+    classes = [cls for cls in type(method).__mro__ if cls.__module__.partition(".")[0] not in ours]
+    texts = []
+    for name in dict.fromkeys(cls.__module__ for cls in classes):
+        wanted = {cls.__qualname__.partition(".")[0] for cls in classes if cls.__module__ == name}
+        try:
+            texts += _used(ast.parse(getsource(sys.modules[name])), wanted)
+        except (OSError, TypeError, KeyError, SyntaxError):
+            return None
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest() if texts else None
+
+
+def _used(tree: ast.Module, wanted: set[str]) -> list[str]:
+    """The statements of a file that make the wanted names, and those that these need, as text of one form."""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [line for line in body if not _is_text(line)] or [ast.Pass()]  # type: ignore[attr-defined]
+    found: set[ast.stmt] = set()
+    while True:
+        more = {line for line in tree.body if line not in found and (_made(line) is None or _made(line) & wanted)}  # type: ignore[operator]
+        if not more:
+            return [ast.unparse(line) for line in tree.body if line in found]
+        found |= more
+        wanted = wanted | {node.id for line in more for node in ast.walk(line) if isinstance(node, ast.Name)}
+
+
+def _made(line: ast.stmt) -> set[str] | None:
+    """The names that a statement of a file makes; None where it does something else."""
+    if isinstance(line, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {line.name}
+    if isinstance(line, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in line.names}
+    if isinstance(line, ast.Assign | ast.AnnAssign):
+        targets = line.targets if isinstance(line, ast.Assign) else [line.target]
+        return {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
+    return None
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
