@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import csv
 import posixpath
+from collections.abc import Iterator
 from pathlib import Path
 
 from maxmatch.errors import UsageError
 
 
-def inside(root: Path, name: str) -> list[str]:
+def inside(root: Path, name: str) -> Iterator[str]:
     """The paths in the folder that one of the table may mean: as it stands, without detours, as Windows writes it."""
-    plain, found = posixpath.normpath(root), []
-    for text, folder in ((name, str(root)), *((posixpath.normpath(t), plain) for t in (name, name.replace("\\", "/")))):
-        path = Path(text)
-        within = path.is_absolute() and path.is_relative_to(folder)
-        found.append(path.relative_to(folder).as_posix() if within else path.as_posix())
-    return found
+    yield _within(root, name)
+    for text in (name, name.replace("\\", "/")):
+        yield _within(posixpath.normpath(root), posixpath.normpath(text))
+
+
+def _within(root: Path | str, name: str) -> str:
+    path = Path(name)
+    return path.relative_to(root).as_posix() if path.is_absolute() and path.is_relative_to(root) else path.as_posix()
 
 
 def is_text(words: str) -> bool:

@@ -200,8 +200,7 @@ def _by_csv(
     seen: dict[str, str] = {}
     rows = read_rows(label_file)
     for name, label in rows:
-        paths = inside(root, name)
-        path = next((path for path in paths if path in found), paths[0])
+        path = next((path for path in inside(root, name) if path in found), next(inside(root, name)))
         if path not in found and not is_text(path):
             raise other_encoding(label_file, path)
         if path not in found:
