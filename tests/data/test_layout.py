@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 import numpy as np
@@ -320,3 +321,27 @@ def test_a_table_in_another_encoding_loses_no_labels_silently(tmp_path):
     table.write_bytes("käfer.png,cat\n2.png,dog\n3.png,cat\n".encode("latin-1"))
     with pytest.raises(UsageError, match="'käfer.png' is not written in UTF-8; save the file as UTF-8"):
         read_layout(tmp_path / "all", table)
+
+
+def test_a_file_that_is_no_picture_is_not_the_only_test_of_its_class(tmp_path):
+    def number(content):
+        return int(hashlib.sha256(content).hexdigest(), 16) % layout.HELD_OUT
+
+    for label in "ab":
+        seed = 0
+        while len(list(tmp_path.glob(f"{label}/*.png"))) < 5:  # none of them would be kept by its own number
+            noise(tmp_path, f"{label}/{seed}.png", (ord(label), seed))
+            path = tmp_path / f"{label}/{seed}.png"
+            if number(path.read_bytes()) == 0:
+                path.unlink()
+            seed += 1
+    broken = next(text for text in (f"broken {n}".encode() for n in range(99)) if number(text) == 0)
+    (tmp_path / "a" / "broken.png").write_bytes(broken)
+    listing = read_layout(tmp_path)
+    tested = {listing.classes[y]: name for name, y in zip(listing.test_files, listing.test_labels, strict=True)}
+    assert set(tested) == {"a", "b"}
+    assert tested["a"] != "a/broken.png"
+    assert "a/broken.png" in listing.files  # named when it is read
+    for path in tmp_path.glob("a/*.png"):
+        path.write_bytes(path.name.encode())  # then there is nothing better
+    assert len([name for name in read_layout(tmp_path).test_files if name.startswith("a/")]) >= 1

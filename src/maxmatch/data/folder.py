@@ -46,6 +46,15 @@ def is_picture(name: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in KNOWN
 
 
+def opens(path: Path) -> bool:
+    """Whether a file begins as a picture does; what comes after is not read."""
+    try:
+        with Image.open(path):
+            return True
+    except Exception:  # of whatever kind: it will be named when it is read
+        return False
+
+
 def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
     """What is named like a picture, links to folders followed, each folder once; asks the system for no file."""
     entered: set[tuple[int, int]] = set()

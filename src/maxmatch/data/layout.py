@@ -20,7 +20,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO
 
-from maxmatch.data.folder import find_broken_links, find_pictures, is_picture
+from maxmatch.data.folder import find_broken_links, find_pictures, is_picture, opens
 from maxmatch.data.label_file import inside, is_text, other_encoding, read_rows
 from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError
@@ -266,16 +266,20 @@ def _without_copies(root: Path, found: dict[str, str], tests: dict[str, str], no
 
 
 def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
-    """One picture in five of each class, by a number that its bytes alone decide: at least one where there are five."""
+    """One picture in five of each class, by a number that its bytes alone decide: at least one where there are five.
+
+    Where none of a class's opens as a picture, another one is kept that does.
+    """
     kept: dict[str, str] = {}
     for name in names:
         mine = [path for path, label in found.items() if label == name]
         if len(mine) >= HELD_OUT:
             numbers = {path: int(_digest(root / path), 16) for path in mine}
             chosen = [path for path, number in numbers.items() if number % HELD_OUT == 0]
-            if not chosen or len(chosen) == len(mine):
-                least = min(numbers.values())
-                chosen = [path for path, number in numbers.items() if number == least]
+            if not any(opens(root / path) for path in chosen) or len(chosen) == len(mine):
+                in_order = sorted(mine, key=numbers.__getitem__)
+                first = next((path for path in in_order if opens(root / path)), in_order[0])
+                chosen = [path for path in mine if numbers[path] == numbers[first]]  # with its copies
             kept |= dict.fromkeys(chosen if len(chosen) < len(mine) else (), name)
     return {path: label for path, label in found.items() if path not in kept}, kept
 
