@@ -23,7 +23,8 @@ from safetensors.torch import load_file
 import maxmatch
 from maxmatch.benchmark import runs as benchmark_runs
 from maxmatch.benchmark.figures import table
-from maxmatch.benchmark.wanted import Planned, parse_folds, parse_methods, plan
+from maxmatch.benchmark.report import Record
+from maxmatch.benchmark.wanted import Planned, _refuse_twins, parse_folds, parse_methods, plan
 from maxmatch.cli import run
 from maxmatch.errors import UsageError
 from maxmatch.train.step import Step
@@ -121,6 +122,20 @@ def test_only_folds_that_both_have_finished_are_paired():
     (paired,) = found["paired"]
     assert paired["n"] == 3
     assert paired["last"] == {"n": 2, "mean": 1.0, "standard_error": pytest.approx(2.0), "better": 1}
+
+
+def test_an_equal_error_is_not_a_lower_one_and_0_is_an_error():
+    (paired,) = table([*rows("a", {1: 5.0, 2: 2.0, 3: 1.0}), *rows("b", {1: 5.0, 2: 0.0, 3: 2.0})])["paired"]
+    assert (paired["last"]["n"], paired["last"]["better"]) == (3, 1)
+    assert paired["last"]["mean"] == pytest.approx(-1 / 3)
+
+
+def test_specs_that_a_file_system_may_take_for_one_are_refused():
+    """Not every file system tells `Mine` from `mine`: one run would be written over the other."""
+    other = maxmatch.compose(given={"train": {"steps": 4}})
+    with pytest.raises(UsageError, match="own:Mine and own:mine would share a folder"):
+        _refuse_twins({"own:Mine": maxmatch.compose(), "own:mine": other})
+    _refuse_twins({"own:Mine": maxmatch.compose(), "own:yours": other})
 
 
 def test_specs_and_folds_are_read():
@@ -498,6 +513,35 @@ def test_a_method_that_has_much_to_say_does_not_stop_the_others(broken, tmp_path
 
     assert len(benchmark_runs._hear(ear).failed) == 500_000
     loud.join()
+
+
+@pytest.mark.parametrize(("digest", "known"), [("as it was", "abc"), ("another", None)])
+def test_the_commit_of_a_run_that_was_there_is_the_one_noted_for_that_recipe(tmp_path, digest, known):
+    before = {"method": "fixmatch", "fold": 1, "commit": "abc", "recipe_sha256": "as it was"}
+    (tmp_path / "benchmark.json").write_text(json.dumps({"runs": [before]}))
+    planned = Planned("fixmatch", 1, maxmatch.compose("digits", "fixmatch"), tmp_path / "fixmatch")
+    noted = Record(tmp_path, [planned], "maxmatch benchmark")
+    noted.found(planned, {"recipe_sha256": digest})
+    assert [(row["state"], row["commit"]) for row in noted.rows] == [("finished", known)]
+
+
+@pytest.mark.parametrize(("jobs", "each"), [(2, 4), (3, 2), (20, 1)])
+def test_jobs_share_the_threads(tmp_path, monkeypatch, jobs, each):
+    given: list[int] = []
+
+    def start(run: Planned, threads: int) -> tuple[SimpleNamespace, Connection]:
+        given.append(threads)
+        ear, mouth = multiprocessing.Pipe(duplex=False)
+        sentinel, end = os.pipe()
+        mouth.send(benchmark_runs.Outcome({}))
+        os.close(end)
+        return SimpleNamespace(sentinel=sentinel, exitcode=0, join=lambda: None), ear
+
+    monkeypatch.setattr(benchmark_runs, "_start", start)
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    runs = [Planned(label, 1, maxmatch.compose("digits"), tmp_path / label) for label in "ab"]
+    benchmark_runs.run_all(runs, jobs, lambda run: None, lambda run, outcome: None)
+    assert given == [each, each]
 
 
 def test_a_process_that_is_slow_to_end_keeps_nobody_waiting(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from rich.console import Console
 import maxmatch
 from maxmatch.cli import main, run
 from maxmatch.cli.using import _confusion, _mistakes
+from maxmatch.errors import UsageError
 from maxmatch.nets.model_file import load_model, save_model
 from maxmatch.train.launcher import launcher, note_job
 from maxmatch.train.recipes import RECIPES, compose
@@ -783,6 +784,36 @@ def test_of_two_who_write_one_file_at_once_each_writes_its_own(tmp_path):
     write_safely(path, b"another")
     assert path.read_bytes() == b"another"
     assert [p.name for p in tmp_path.iterdir()] == ["race.csv"]  # what a kill has left does not stay
+
+
+def test_a_file_that_took_its_place_before_it_was_locked_is_not_written_to(tmp_path, monkeypatch):
+    from maxmatch import files
+
+    path, lock = tmp_path / "race.csv", files._lock
+
+    def late(place: int) -> bool:
+        os.replace(tmp_path / ".race.csv.tmp", path)  # who held it until now is done
+        return lock(place)
+
+    monkeypatch.setattr(files, "_lock", late)
+    with files.written_aside(path) as aside:
+        assert aside.name != ".race.csv.tmp"
+        aside.write_bytes(b"mine")
+        assert path.read_bytes() == b""
+    assert path.read_bytes() == b"mine"
+    assert [p.name for p in tmp_path.iterdir()] == ["race.csv"]
+
+
+def test_a_file_is_known_as_ours_by_its_beginning(tmp_path):
+    from maxmatch.files import refuse_to_replace
+
+    path = tmp_path / "page.html"
+    path.write_bytes(b"<!-- ours -->" + bytes(9000))
+    refuse_to_replace(path, force=False, ours=b"ours")
+    path.write_bytes(bytes(9000) + b"a page that quotes ours")
+    with pytest.raises(UsageError, match="is there already: give another --out, or type --force"):
+        refuse_to_replace(path, force=False, ours=b"ours")
+    refuse_to_replace(path, force=True, ours=b"ours")
 
 
 def test_of_several_processes_one_speaks(capsys, monkeypatch, trained):

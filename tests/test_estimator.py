@@ -148,6 +148,12 @@ def test_colour_channels_may_come_first_or_last():
         assert np.array_equal(tiny(image_shape=shape).fit(form, y).predict_proba(form), expected)
 
 
+def test_a_shape_that_begins_with_its_channels_has_them_first_even_if_it_could_end_with_them():
+    for shape in ((3, 8, 3), (1, 8, 3), (3, 8, 1)):
+        learned = learn_pictures(np.zeros((2, np.prod(shape)), np.uint8), "rows", shape)
+        assert (learned.shape, learned.channels_last) == (shape, False)
+
+
 def test_other_numbers_are_scaled_by_the_training_range(digits):
     rows, pictures, y, _ = digits
     assert np.array_equal(learn_pictures(rows, "rows", None).pixels(rows)[:, 0].numpy(), pictures)
@@ -299,6 +305,17 @@ def test_saved_and_loaded_it_is_the_same(digits, tmp_path):
         MaxMatchClassifier.load(tmp_path / "run" / "model.safetensors")
     with pytest.raises(ValueError, match="missing"):
         MaxMatchClassifier.load(tmp_path / "nothing.safetensors")
+
+
+def test_names_of_columns_are_saved_and_a_random_state_is_not(digits, tmp_path):
+    rows, _, y, _ = digits
+    trained = tiny(steps=1, random_state=np.random.RandomState(0)).fit(rows, y)
+    trained.feature_names_in_ = np.array([f"pixel {place}" for place in range(64)], dtype=object)  # as of a table
+    trained.save(tmp_path / "saved.safetensors")
+    found = MaxMatchClassifier.load(tmp_path / "saved.safetensors")
+    assert found.random_state is None
+    assert found.feature_names_in_.dtype == object
+    assert found.feature_names_in_.tolist() == trained.feature_names_in_.tolist()
 
 
 @pytest.mark.parametrize("shape", [np.array([8, 8]), (np.int64(8), np.int64(8))])

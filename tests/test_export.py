@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import builtins
 import json
+import logging
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -176,6 +178,24 @@ def test_a_file_that_disagrees_is_not_written(run, tmp_path, monkeypatch, wrong)
         export_run(run, tmp_path / "model.onnx")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_sees_other_pictures_than_prediction_is_not_written(run, tmp_path, monkeypatch):
+    """The program agrees with torch, but both have another resize than PIL's."""
+    monkeypatch.setattr(export, "fit_picture", lambda *picture: 255 - fit_picture(*picture))
+    with pytest.raises(UserError, match=r"model.pt2 is not written: .* where PIL resizes \(at most 0.02\)"):
+        export_run(run, tmp_path / "model.pt2")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_exporting_leaves_the_log_of_others_as_it_was(fails):
+    before = logging.root.manager.disable
+    with suppress(ZeroDivisionError), export._quiet():
+        assert logging.root.manager.disable == logging.WARNING
+        if fails:
+            raise ZeroDivisionError
+    assert logging.root.manager.disable == before
 
 
 def test_what_can_t_be_followed_is_one_line(run, tmp_path, monkeypatch):

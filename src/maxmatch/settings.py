@@ -18,6 +18,7 @@ import traceback
 import types
 import typing
 from collections.abc import Mapping
+from datetime import date, time
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from maxmatch.errors import UsageError, unknown
@@ -101,16 +102,17 @@ def parse_assignment(text: str) -> tuple[str, str, Any]:
 def parse_value(text: str) -> Any:
     """A value typed on the command line: TOML where it is TOML, otherwise the word itself.
 
-    `.02`, which TOML does not know, is a number too.
+    `.02`, which TOML does not know, is a number too; no setting is a date, so that one is a word, a folder's perhaps.
 
     >>> parse_value("true"), parse_value(".02"), parse_value("-.5"), parse_value("worst")
     (True, 0.02, -0.5, 'worst')
     """
     number = re.sub(r"^([+-]?)(?=[.][0-9])", r"\g<1>0", text.strip())
     try:
-        return tomllib.loads(f"v = {number}")["v"]
+        found = tomllib.loads(f"v = {number}")
     except tomllib.TOMLDecodeError:
         return text
+    return text if len(found) > 1 or isinstance(found["v"], date | time) else found["v"]
 
 
 def overlay(*layers: Mapping[str, Mapping[str, Any]]) -> Values:

@@ -12,7 +12,7 @@ from torchvision.transforms.functional import normalize
 
 import maxmatch
 from maxmatch.errors import UsageError, UserError
-from maxmatch.nets import features, make_net, num_features
+from maxmatch.nets import features, head_prefix, make_net, num_features
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import read_info
@@ -76,6 +76,27 @@ def test_a_net_of_timm_gets_its_head_channels_and_size(name, channels, size):
     assert seen.shape == (3, num_features(net)) == (3, net.get_classifier().in_features)
     assert net.get_classifier().out_features == 7
     torch.testing.assert_close(net.get_classifier()(seen), net(x))
+
+
+def test_the_head_of_a_timm_net_may_see_more_than_its_last_map_has():
+    pytest.importorskip("timm")
+    net = make_net("timm:mobilenetv3_small_050", 4, 3, size=(32, 32))
+    assert net.training  # it was tried on such images, and is as it was made
+    set_mode(net, "eval")
+    assert net.num_features < num_features(net) == features(net, torch.zeros(2, 3, 32, 32)).shape[1]
+
+
+def test_a_net_whose_positions_have_a_size_gets_that_of_the_images():
+    pytest.importorskip("timm")
+    net = make_net("timm:vit_tiny_patch16_224", 4, 3, size=(32, 48))
+    assert net(torch.zeros(2, 3, 32, 48)).shape == (2, 4)
+    assert net.pos_embed.shape[1] == 2 * 3 + 1  # patches of 16 pixels, and the class
+
+
+def test_the_head_is_the_last_layer_that_sees_the_features():
+    net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
+    net.forward_features, net.num_features = net[:2], 8
+    assert head_prefix(net) == "2."
 
 
 def test_timm_s_dropout_is_the_setting():
@@ -218,3 +239,10 @@ def test_a_net_whose_file_can_not_be_imported_is_named_with_its_line(tmp_path, m
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UsageError, match=r"net.name = 'net_to_mend:Net': .*net_to_mend.py, line 2, can't be imported"):
         make_net("net_to_mend:Net", classes=2, channels=1)
+
+
+def test_of_a_file_that_fails_in_a_function_the_line_is_where_it_failed(tmp_path, monkeypatch):
+    (tmp_path / "net_to_find.py").write_text("def sizes():\n    return [8, 16][2]\n\n\nsizes()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError, match=r"net_to_find.py, line 2, can't be imported: IndexError"):
+        make_net("net_to_find:Net", classes=2, channels=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 import torch
@@ -12,8 +13,9 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from maxmatch.errors import UsageError
 from maxmatch.nets import make_net
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import BatchNorm, scoring, set_mode
-from maxmatch.nets.model_file import ModelInfo, read_tensors, save_model
+from maxmatch.nets.batchnorm import BatchNorm, scoring, set_mode, synchronise
+from maxmatch.nets.device import best_precision
+from maxmatch.nets.model_file import ModelInfo, load_model, read_tensors, save_model
 from maxmatch.nets.preprocess import Preprocessing
 
 
@@ -125,6 +127,24 @@ def test_scoring_gives_no_gradient_and_goes_back_to_training():
     assert net.norm.mode == "train"
 
 
+def test_scoring_goes_back_to_the_mode_that_is_asked_for():
+    net = nn.Sequential(BatchNorm(2), nn.BatchNorm1d(2))
+    for error in (None, ZeroDivisionError):
+        with suppress(ZeroDivisionError), scoring(net, "eval"):
+            assert (net[0].mode, net[1].training) == ("score", True)
+            if error:
+                raise error
+        assert (net[0].mode, net[1].training, net.training) == ("eval", False, False)
+
+
+def test_a_variance_of_nothing_is_google_s_epsilon():
+    """1e-3, where torch's own has 1e-5: running statistics of published weights are read with it."""
+    norm = BatchNorm(1)
+    set_mode(norm, "eval")
+    norm.running_var.zero_()
+    assert norm(torch.ones(1, 1, 1, 1)).item() == pytest.approx(1e-3**-0.5)
+
+
 def test_the_average_follows_like_torch_s_averaged_model():
     torch.manual_seed(0)
     net = make_net("wrn-10-1", 10, 1)
@@ -169,6 +189,26 @@ def test_with_statistics_the_average_is_torch_s_with_buffers():
     assert ours.net[1].num_batches_tracked == net[1].num_batches_tracked == 5
 
 
+@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_part_of_a_batch_is_normalised_by_the_whole_one(momentum, dtype):
+    """As one rank of two does, whose statistics stand here for what `stacked` would bring."""
+    torch.manual_seed(0)
+    whole, part = nn.BatchNorm2d(3, momentum=momentum), nn.BatchNorm2d(3, momentum=momentum)
+    theirs: list[torch.Tensor] = []
+    synchronise(part, lambda own: torch.stack([own, theirs[-1]]))
+    for _ in range(3):
+        x = torch.randn(8, 3, 4, 4).mul(2).add(5).to(dtype)
+        mine, others = x.chunk(2)
+        theirs.append(torch.stack([others.float().mean((0, 2, 3)), others.float().var((0, 2, 3), correction=0)]))
+        found, expected = part(mine), whole(x.float())[:4]
+        assert found.dtype == dtype
+        torch.testing.assert_close(found, expected.to(dtype))
+    torch.testing.assert_close(part.running_mean, whole.running_mean, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(part.running_var, whole.running_var, atol=1e-5, rtol=1e-5)
+    assert part.num_batches_tracked == 3
+
+
 def test_a_decay_of_zero_is_a_copy():
     net = make_net("wrn-10-1", 10, 1)
     average = Average(net, 0.0)
@@ -190,6 +230,26 @@ def test_torchvision_s_resnets_are_scored_like_ours():
     assert not torch.equal(before[0], next(net.buffers()))
     with pytest.raises(UsageError, match="takes colour images"):
         make_net("resnet50", 10, 1)
+
+
+def test_a_model_is_loaded_in_the_precision_it_was_saved_in(tmp_path):
+    torch.manual_seed(0)
+    net = make_net("wrn-10-1", 2, 1).double()
+    info = ModelInfo(("a", "b"), Preprocessing(1, 8, 8), {"name": "wrn-10-1"})
+    save_model(tmp_path / "model.safetensors", net, info)
+    found, _ = load_model(tmp_path / "model.safetensors")
+    assert not found.training
+    for name, tensor in net.state_dict().items():
+        assert torch.equal(found.state_dict()[name], tensor), name
+        assert found.state_dict()[name].dtype == tensor.dtype
+
+
+@pytest.mark.parametrize(("capability", "precision"), [((8, 0), "bf16"), ((9, 0), "bf16"), ((7, 5), "float32")])
+def test_bf16_from_the_first_gpu_that_computes_in_it(monkeypatch, capability, precision):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert best_precision("cuda") == precision
+    assert best_precision("cpu") == "float32"
 
 
 def test_equal_models_are_equal_files(tmp_path):

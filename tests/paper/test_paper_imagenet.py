@@ -151,6 +151,15 @@ def test_the_published_rates_keep_their_own_orderings(made):
     assert [one.verdict.answer for one in judge(seen)] == ["not held"] * 8
 
 
+@pytest.mark.parametrize("better", [0.01, 0.03])
+def test_the_best_rate_is_below_both_others(made, better):
+    printed = {f"{method}, lr {lr:g}": (top1, top5) for method, lr, top1, top5 in LEARNING_RATES}
+    printed[f"MaxMatch, lr {better:g}"] = (1.0, 1.0)
+    answers = {one.claim: one.verdict.answer for one in judge(made("table-imagenet-lr", printed.__getitem__)[0])}
+    assert answers.pop("MaxMatch is best with lr 0.02") == "not held"
+    assert set(answers.values()) == {"held"}
+
+
 def test_curves_are_means_at_the_steps_that_all_have_and_are_judged(made):
     def line(top1, top5):
         """What is counted while training, and an evaluation beside it that says something else."""

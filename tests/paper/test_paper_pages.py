@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -221,6 +223,38 @@ def test_hours_an_epoch_come_from_steps_a_second(hand_made):
     printed = {(r["data"], r["method"]): float(r["hours_an_epoch"]) for r in rows if r["who"] == "published"}
     assert printed["cifar10", "MaxMatch"] == 0.147
     assert table_row(made[".md"], "MaxMatch (K = 3) is slower than FixMatch")[1] == "**not held**"
+
+
+def test_losses_are_means_over_the_folds_at_the_steps_that_all_have(monkeypatch):
+    logs = {"a": {1: 1.0, 2: 2.0, 3: 9.0}, "b": {1: 3.0, 3: 5.0}, "c": {1: 8.0, 2: 1.0, 3: 4.0}}
+
+    def logged(folder: Path) -> dict[int, dict[str, float]]:
+        return {step: {"supervised_loss": at, "unlabeled_loss": 10 * at, "unlabeled_loss_min": 0.0}
+                for step, at in logs[folder.name].items()}  # fmt: skip
+
+    monkeypatch.setattr(found, "_logged", logged)
+    rows = [{"method": name, "folder": run} for run, name in (("a", "FixMatch"), ("b", "FixMatch"), ("c", "MaxMatch"))]
+    steps, curves = found.loss_curves(SimpleNamespace(finished=rows, wanted=SimpleNamespace(out=Path("x"))))
+    assert steps == [1, 3]
+    assert (curves["FixMatch-L"], curves["FixMatch-U"]) == ([2.0, 7.0], [20.0, 70.0])
+    assert (curves["MaxMatch-L"], curves["MaxMatch-U-min"]) == ([8.0, 4.0], [0.0, 0.0])
+
+
+def test_hours_are_of_the_mean_speed_over_the_folds():
+    speeds = {"FixMatch": (50.0, 150.0), "MaxMatch": (40.0, 60.0)}
+    rows = [{"method": method, "steps_per_second": speed} for method, pair in speeds.items() for speed in pair]
+    hours = found.hours_an_epoch(SimpleNamespace(finished=rows))
+    assert hours == pytest.approx({"FixMatch": 1024 / 100 / 3600, "MaxMatch": 1024 / 50 / 3600})
+
+
+def test_published_errors_fall_with_more_labels():
+    by_method: dict[tuple[str, str], dict[int, float]] = {}
+    for (data, count, method), number in ERRORS.items():
+        by_method.setdefault((data, method), {})[count] = number.mean
+    assert sum(len(errors) > 1 for errors in by_method.values()) > 20
+    for name, errors in by_method.items():
+        falling = [errors[count] for count in sorted(errors)]
+        assert all(more <= few + 0.1 for few, more in pairwise(falling)), name  # MaxMatch on SVHN: 1.92, 1.97, 1.89
 
 
 def test_every_recalled_number_is_marked_and_every_number_has_a_source():

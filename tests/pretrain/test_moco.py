@@ -20,6 +20,7 @@ from maxmatch.methods import make_method, method_values
 from maxmatch.nets import features, make_net, num_features
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.model_file import load_model
+from maxmatch.pretrain import moco
 from maxmatch.pretrain.moco import MoCo, Queue, info_nce
 from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.fit import begin, fit
@@ -57,6 +58,14 @@ def test_the_loss_by_numpy():
     for temperature in (0.07, 0.2, 1.0):
         found = info_nce(*(torch.from_numpy(part) for part in (q, k, queue)), temperature)
         np.testing.assert_allclose(found.numpy(), softmax_loss(q, k, queue, temperature), rtol=1e-12)
+
+
+def test_points_of_half_precision_are_compared_in_float32():
+    points = torch.randn(5, 128, generator=torch.Generator().manual_seed(0))
+    half = moco.unit(points.bfloat16())
+    assert half.dtype == torch.float32
+    torch.testing.assert_close(half.norm(dim=1), torch.ones(5), atol=1e-6, rtol=0)
+    assert moco.unit(points.double()).dtype == torch.float64
 
 
 def test_the_queue_replaces_the_oldest_and_wraps_around():

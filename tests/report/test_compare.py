@@ -107,6 +107,20 @@ def test_over_seeds_the_mean_and_the_difference_on_the_same_seed():
     assert over_folds(runs[::2], labels(runs[::2])) is None
 
 
+def test_only_runs_of_one_fold_and_as_many_labels_are_paired():
+    def run(path, method, error, fold, count=20):
+        return run_of(path, method, error, train={"fold": fold, "seed": 1, "steps": 4}, data={"labels": count})
+
+    first = [run("a", "fixmatch", 9.0, 1), run("b", "fixmatch", 5.0, 2)]
+    other = [run("c", "maxmatch", 4.0, 2), run("d", "maxmatch", 1.0, 3)]
+    found = over_folds([*first, *other], labels([*first, *other]))
+    assert (found["paired"][0]["n"], found["paired"][0]["last"]["mean"]) == (1, -1.0)
+    more = [run("c", "maxmatch", 4.0, 1, 40), run("d", "maxmatch", 3.0, 2, 40)]
+    found = over_folds([*first, *more], labels([*first, *more]))
+    assert [row["last"]["mean"] for row in found["methods"]] == [7.0, 3.5]
+    assert [row["n"] for row in found["paired"]] == [0]
+
+
 def test_the_conclusion_says_who_and_by_how_much():
     runs = [run_of("a", error=8.0), run_of("b", "maxmatch", error=5.0)]
     told = conclusion(runs, ["a", "b"], [Paired("a", "b", 100, 1, 4)])

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import re
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from maxmatch.report.charts import confusion_chart, map_chart, reliability_chart
-from maxmatch.report.draw import Frame, Series, bars, legend_rows, line_chart, nice_ticks
+from maxmatch.report.draw import WIDTH, Frame, Series, bars, legend_rows, line_chart, nice_ticks
+from maxmatch.report.thumbnails import thumbnail
 
 NASTY = "<script>&\"'"
 
@@ -59,6 +65,42 @@ def test_a_matrix_has_its_numbers_and_large_ones_none():
     titles = [node.text for node in tree.iter("title")]
     assert "cat taken for dog: 2" in titles
     assert confusion_chart([[0] * 200] * 200, [str(i) for i in range(200)], "d") == ""
+
+
+def test_a_cell_is_as_deep_as_its_share_of_the_true_class():
+    tree = ElementTree.fromstring(confusion_chart([[5, 2], [0, 7]], ["cat", "dog"], "d"))
+    cells = [node for node in tree.iter("rect") if node.get("class") in ("right", "wrong")]
+    assert [node.get("class") for node in cells] == ["right", "wrong", "right"]
+    expected = [f"{0.08 + 0.72 * share**0.5:.2f}" for share in (5 / 7, 2 / 7, 1.0)]
+    assert [node.get("fill-opacity") for node in cells] == expected
+
+
+def test_a_bar_of_accuracy_stands_over_its_confidence_and_few_images_are_pale():
+    svg = reliability_chart([0, 4, 0, 40], [0.0, 40.0, 0.0, 90.0], [0.0, 25.0, 0.0, 100.0], "d")
+    groups = [
+        group for group in ElementTree.fromstring(svg).iter("g") if "confidence" in (group.findtext("title") or "")
+    ]
+    low, high = (group.find("rect") for group in groups)
+    wide = (WIDTH - 64) / 4  # a quarter of what lies between the axis and the margin
+    for bar, place, accuracy in ((low, 1, 25), (high, 3, 100)):
+        assert float(bar.get("x")) == pytest.approx(52 + place * wide + 1, abs=0.06)
+        assert float(bar.get("width")) == pytest.approx(wide - 2, abs=0.06)
+        assert float(bar.get("height")) == pytest.approx(160 * accuracy / 100, abs=0.06)
+    assert (low.get("class"), high.get("class")) == ("bar few", "bar")
+
+
+@pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 32), (3, 200)])
+def test_a_thumbnail_is_the_picture(channels, side):
+    colour = torch.tensor([200, 100, 20], dtype=torch.uint8)[:channels]
+    picture = colour[:, None, None].expand(channels, side, side // 2).clone()
+    picture[:, : side // 4] = 250  # a white strip on top
+    head, _, text = thumbnail(picture).partition(",")
+    assert head == f"data:image/{'png' if side <= 48 else 'jpeg'};base64"
+    found = Image.open(io.BytesIO(base64.b64decode(text)))
+    assert found.size == (min(side, 96) // 2, min(side, 96))
+    shown = np.asarray(found).reshape(*found.size[::-1], channels).astype(int)
+    assert abs(shown[0, 0] - 250).max() <= 10
+    assert abs(shown[-1, -1] - colour.numpy()).max() <= 10
 
 
 def test_bars_are_as_long_as_their_values():

@@ -18,6 +18,7 @@ from PIL import Image
 import maxmatch
 from maxmatch.cli import run as type_in
 from maxmatch.data import store
+from maxmatch.data.plan import Plan
 from maxmatch.errors import Interrupted, UsageError
 from maxmatch.report import page as page_module
 from maxmatch.report.compare import paired
@@ -132,6 +133,17 @@ def test_several_runs_are_paired_on_the_same_images(runs, tmp_path):
     )
     assert "supervised: Supervised on digits, 20 labels" in found.text
     assert len(found.figures["error"]) == 2
+
+
+def test_the_map_rings_the_images_that_are_wrong(runs, monkeypatch):
+    monkeypatch.setattr("maxmatch.report.measure.MAPPED", 40)
+    found = measure(read_run(runs / "supervised"), 4.0)
+    answers = found.test
+    some = torch.from_numpy(Plan(0).indices("report/map", 0, 40, len(answers.label)))
+    assert found.map.label == answers.label[some].tolist()
+    assert found.map.wrong == (answers.predicted[some] != answers.label[some]).tolist()
+    assert set(found.map.wrong) == {True, False}
+    assert found.map.truth
 
 
 def test_a_supervised_run_has_no_unlabelled_term_and_is_told_of_its_pool(runs):

@@ -78,6 +78,12 @@ def test_what_stands_out_is_said_with_what_to_type(changes, sentence, command):
     assert told.count("|") == 0  # and nothing else
 
 
+def test_a_robust_error_that_is_three_times_a_small_one_asks_for_nothing():
+    small = {"last": 1.0, "median20": 1.0, "best": 1.0}
+    assert advice(run_of(error=small, robust_error=3.5), Measured()) == []
+    assert "from 1.0 to 4.5 %" in whys(run_of(error=small, robust_error=4.5))
+
+
 def test_an_error_that_falls_asks_for_more_steps():
     falling = [{"kind": "evaluate", "step": 80 * i, "error": 55.0 - 5 * i} for i in range(1, 11)]
     assert "fell from 15.0 to 5.0 %" in whys(run_of(metrics=falling))

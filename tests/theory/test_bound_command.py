@@ -17,7 +17,7 @@ from maxmatch.data.plan import Plan
 from maxmatch.evaluate.robust import robust_views
 from maxmatch.theory import bounds, command
 from maxmatch.theory.command import find_bounds, theorem_1, theorem_2
-from maxmatch.theory.measure import pool_outputs, some
+from maxmatch.theory.measure import measure, passes, pool_outputs, some
 from maxmatch.theory.table import number
 from maxmatch.train.finished import open_run
 from maxmatch.train.fit import fit
@@ -102,6 +102,20 @@ def test_the_theorems_get_the_run_s_own_symbols(folder, printed):
     assert capacity["radius"] == pytest.approx(sum(layer["distance"] for layer in capacity["layers"]))
 
 
+@pytest.mark.parametrize(("most", "larger"), [(1, "labelled"), (0, "unlabelled")])
+def test_the_largest_norms_are_those_of_both_pools(folder, most, larger):
+    finished = open_run(folder)
+    pools = {"labelled": finished.split.labelled, "unlabelled": some(finished.split.unlabelled, most, 1)}
+    seen = {name: pool_outputs(finished, index, 2, name, lambda count: None) for name, index in pools.items()}
+    passed: list[int] = []
+    found = measure(finished, 2, 0.01, most, passed.append)
+    assert sum(passed) == passes(finished, 2, most)  # what the progress bar is drawn by
+    for name in ("input_norm", "view_norm"):
+        assert getattr(found, name) == getattr(seen[larger], name)
+        assert getattr(found, name) == max(getattr(outputs, name) for outputs in seen.values())
+    assert min(outputs.view_norm for outputs in seen.values()) < found.view_norm
+
+
 def test_the_moves_change_what_they_name(printed):
     moves = {move["name"]: move for move in printed[1]["moves"]}
     now, more_l, more_u = moves["as it is, K = 3"], moves["n_l x 10"], moves["n_u x 10"]
@@ -113,6 +127,14 @@ def test_the_moves_change_what_they_name(printed):
     assert moves["K = 7"]["theorem_2"][0] == pytest.approx(now["theorem_2"][0] * 7 / 3, rel=1e-3)
     assert moves["K = 1"]["views"] == 1
     assert moves["K = 7"]["views"] is None
+
+
+def test_the_page_gives_hoeffding_s_bound_of_the_test_set(printed):
+    page, numbers = printed
+    test = numbers["measured"]["test"]
+    assert test["images"] == 602
+    gap = math.sqrt(math.log(1 / 0.05) / (2 * 602))  # 0.0499
+    assert f"robust risk <= {test['robust_risk'][-1]:.4f} + {gap:.4f} with probability 0.95 (Hoeffding)" in page
 
 
 def test_the_page_says_what_a_reader_needs(printed):

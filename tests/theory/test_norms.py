@@ -111,6 +111,22 @@ def test_folded_batchnorm_computes_what_the_net_does():
     assert found.outside == ("biases: 2 of 3 layers have one, 2 of them made by folding BatchNorm",)
 
 
+@pytest.mark.parametrize("affine", [True, False])
+def test_a_bias_before_batchnorm_is_folded_too(affine):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3, affine=affine)).double()
+    net[1].running_mean.normal_()
+    net[1].running_var.uniform_(0.1, 4.0)
+    if affine:
+        nn.init.normal_(net[1].weight)
+        nn.init.normal_(net[1].bias)
+    set_mode(net, "eval")
+    (layer,) = read_net(net, (2, 5, 5)).layers
+    x = torch.randn(4, 2, 5, 5, dtype=torch.float64)
+    torch.testing.assert_close(layer.apply(layer.weight, x) + layer.bias.view(1, -1, 1, 1), net(x))
+    assert layer.parameters == 2 * 3 * 9 + 3
+
+
 def test_a_batchnorm_whose_convolution_is_used_elsewhere_too_is_not_folded():
     class Twice(nn.Module):
         def __init__(self):
@@ -146,6 +162,7 @@ def test_what_a_wide_resnet_has_outside_the_theorem_is_named():
     [
         (nn.LeakyReLU(2.0), "leaky ReLU of slope 2"),
         (nn.MaxPool2d(3, 2), "overlapping max pooling"),
+        (nn.MaxPool2d(2, (2, 1)), "overlapping max pooling"),
         (nn.Sigmoid(), "Sigmoid (not looked into)"),
     ],
 )

@@ -110,6 +110,7 @@ def test_dudley_of_two_functions_by_hand():
     table[1] = 0.5
     by_end = [12 / 20 * math.sqrt(math.log(2)) * 0.5, 4 * 0.5]
     assert rademacher.dudley_of_class(table) == pytest.approx(min(by_end))
+    assert rademacher.dudley_of_class(table, points=1600) == pytest.approx(by_end[0] / 2)
 
 
 def brute_force_dudley(points, parameters, log_constant):

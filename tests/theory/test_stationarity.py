@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from maxmatch.errors import UserError
 from maxmatch.theory.convergence import flipped_nuisance, linear_problem
-from maxmatch.theory.moreau import phi, worst_weights
+from maxmatch.theory.moreau import phi, weighted_loss, worst_weights
 from maxmatch.theory.stationarity import (
     minimax_violation,
     order_of_play,
@@ -126,6 +126,19 @@ def test_max_min_differs_from_min_max():
     assert game.max_min >= by_hand - 1e-9
     answer = losses @ game.maximiser[0]
     assert constant + float(answer.min()) == pytest.approx(game.max_min, abs=1e-9)
+
+
+def test_the_trade_off_weighs_the_views_in_both_orders_of_play():
+    one = torch.ones(1, dtype=torch.float64)
+    views = torch.tensor([1.0, -10.0], dtype=torch.float64)[None, :, None]
+    problem = linear_problem(torch.ones(1, 1, dtype=torch.float64), one, views, one, trade_off=2.5, floor=0.1)
+    thetas = torch.arange(-200, 201, dtype=torch.float64)[:, None] / 20
+    game = order_of_play(problem, thetas)
+    share = torch.linspace(0, 1, 2001, dtype=torch.float64)
+    weights = torch.stack([share, 1 - share], -1)[:, None, None]  # (v, theta, image, view)
+    least = weighted_loss(problem, thetas, weights).amin(-1)
+    assert game.max_min == pytest.approx(float(least.max()), abs=2e-3)
+    assert game.min_max == pytest.approx(float(phi(problem, thetas).min()))
 
 
 def test_max_min_equals_min_max_where_the_views_are_mirror_images():

@@ -17,6 +17,7 @@ from maxmatch.errors import UsageError
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.maxmatch import MaxMatch
+from maxmatch.settings import parse_value
 from maxmatch.train.fit import count_labels, draw_split
 from maxmatch.train.recipe import Recipe, horizon_decay, read_values, resolve
 from maxmatch.train.recipes import RECIPES, compose
@@ -134,6 +135,12 @@ def test_wrong_settings_are_one_line_that_names_them(values, message):
 def test_whole_numbers_do_for_numbers():
     assert Recipe.from_dict({"train": {"lr": 1}}).train.lr == 1.0
     assert Recipe.from_dict({"train": {"steps": 10.0}}).train.steps == 10
+
+
+def test_true_is_no_number():
+    for place in ("steps", "lr"):
+        with pytest.raises(UsageError, match=f"train.{place} = True: a (whole )?number is wanted"):
+            compose(given={"train": {place: True}})
 
 
 def test_auto_is_settled_by_the_horizon():
@@ -293,3 +300,9 @@ def test_no_crop_is_shared_where_there_is_no_weak_view(method):
 def test_an_infinite_weight_decay_is_refused():
     with pytest.raises(UsageError, match="train.weight_decay = inf: it must be 0 or more, and finite"):
         compose("digits", given={"train": {"weight_decay": math.inf}})
+
+
+@pytest.mark.parametrize("word", ["2026-11-16", "2026-11-16T10:00:00", "10:00:00", "1\nw = 2"])
+def test_a_folder_named_by_its_date_is_a_word(word):
+    assert parse_value(word) == word
+    assert compose("digits", given={"train": {"init": parse_value(word)}}).train.init == word
