@@ -371,3 +371,21 @@ def test_seen_is_detached_and_complete():
         assert seen.winner.shape == seen.keep.shape == (UNLABELLED,)
         assert seen.guess is None or len(seen.guess) == UNLABELLED
         assert not any(part.requires_grad for part in seen if part is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("fixmatch", 1), ("freematch", 1), ("mean-teacher", 0), ("ict", 0), ("mixmatch", 0), ("remixmatch", 2)],
+)
+def test_5_where_all_views_count_select_asks_no_variant_that_decides_nothing(name, more):
+    """Beside what `joint` asks too it asks the anchors alone, `more` groups of them."""
+    batch, asked = make_batch(), {}
+    for strategy in ("joint", "select"):
+        net, run = make_world("plain")
+        method = in_the_middle(name, net, batch, k=3, over="mean", strategy=strategy)
+        settle(method, run, batch)
+        score, groups = run.score, []
+        run.score = lambda *given, score=score, groups=groups: groups.extend(given) or score(*given)
+        method.losses(run, batch)
+        asked[strategy] = len(groups)
+    assert asked["select"] - asked["joint"] == more
