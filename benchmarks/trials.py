@@ -3,8 +3,10 @@
     PYTHONPATH=src:benchmarks maxmatch train digits@20 --method trials:Guesses --k 3 --over worst
 
 `Guesses`: the mean prediction of several weak views makes the label, as MixMatch guesses it. `Late`: from a share of
-the training on the averaged net makes it, which then errs less than the net itself. `Past`: an image's predictions so
-far, averaged, make it, as in Temporal Ensembling. `Mild`: towards the end weak views are taught instead of strong ones,
+the training on the averaged net makes it, which then errs less than the net itself. `Average`: it makes the label and
+picks the worst view, and sees weak and strong views together, as the net does. `Apart`: BatchNorm normalises strong
+views by themselves, and labelled and weak ones, which are like what is tested. `Past`: an image's predictions so far,
+averaged, make it, as in Temporal Ensembling. `Mild`: towards the end weak views are taught instead of strong ones,
 which lie nearer to what is tested. `Soft`: what is taught is the sharpened prediction, as UDA has it, and not its
 label.
 """
@@ -13,12 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from maxmatch.methods.base import Batch, Needs, Run, Target, part
+from maxmatch.methods.base import Batch, Losses, Needs, Run, Target, part
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.functional import probabilities, sharpen
 from maxmatch.methods.memory import Ensemble
@@ -52,6 +54,47 @@ class Late(FreeMatch):
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         average = probabilities(run.teacher(batch.weak[0])[0])
         return super().teach(torch.where(run.progress < self.late, p, average), run, batch, x)
+
+
+@dataclass(frozen=True)
+class Average(FreeMatch):
+    """FreeMatch, scored by the averaged net in the net's place, from `late` of the training on; K > 1."""
+
+    taught_by_average: ClassVar[bool] = True
+
+    late: float = 0.0
+
+    def losses(self, run: Run, batch: Batch) -> Losses:
+        return super().losses(cast(Run, ScoredByAverage(run, self.late)), batch)
+
+
+class ScoredByAverage:
+    """A run but for `score`."""
+
+    def __init__(self, run: Run, late: float) -> None:
+        self._run, self._late = run, late
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+    def score(self, *groups: Tensor) -> Sequence[Tensor]:
+        average = self._run.teacher(*groups)
+        if not self._late:
+            return average
+        own = self._run.score(*groups)
+        early = self._run.progress < self._late
+        return [torch.where(early, a, b) for a, b in zip(own, average, strict=True)]
+
+
+@dataclass(frozen=True)
+class Apart(FreeMatch):
+    """FreeMatch, strong views normalised apart from labelled and weak ones, whose statistics are kept; by `joint`."""
+
+    strategy: Literal["auto", "joint", "select"] = "joint"
+
+    def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
+        weak, *strong = groups
+        return [*run.net(x, weak), *run.aside(*strong)]
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_pa
     assert asked == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["Guesses", "Late", "Mild", "Past", "Soft"])
+@pytest.mark.parametrize("name", ["Apart", "Average", "Guesses", "Late", "Mild", "Past", "Soft"])
 def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     import trials
 
@@ -173,6 +173,24 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     if name == "Guesses":
         assert method.needs.weak == len(method.anchors(batch)) == 2
         assert method.opinion(run, batch, [first, second], [])[:, 1].tolist() == pytest.approx([0.5, 1.0], abs=1e-3)
+        return
+    if name == "Apart":
+        passes: list[tuple[str, int]] = []
+        run.net, run.aside = (
+            lambda *groups, kind=kind: passes.append((kind, len(groups))) or groups for kind in ("net", "aside")
+        )
+        found = method.train_pass(run, first, second, *batch.strong)
+        assert (passes, len(found)) == ([("net", 2), ("aside", 3)], 5)
+        assert method.resolved_strategy == "joint"
+        return
+    if name == "Average":
+        run.score = lambda *groups: [first]
+        for late, progress, expected in ((0.0, 0.2, second), (0.3, 0.2, first), (0.3, 0.3, second)):
+            run.progress = torch.tensor(progress)
+            asked = trials.ScoredByAverage(run, late)
+            assert torch.equal(asked.score(first)[0], expected)
+            assert asked.progress is run.progress
+        assert method.taught_by_average
         return
     if name == "Mild":
         batch = replace(batch, weak=torch.arange(4.0).view(2, 2, 1), strong=torch.full((3, 2, 1), 9.0))

@@ -59,7 +59,6 @@ def no_tf32(monkeypatch):
         {"k": "1,2,3"},
         {"k": "3..1"},
         {"over": "mean"},
-        {"over": "mean", "strategy": "select"},
         {"strategy": "joint"},
         {"optimizer": "muon"},
     ],

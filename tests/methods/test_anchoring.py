@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import pytest
-import torch
 
+from maxmatch.errors import UsageError
 from maxmatch.methods.anchoring import FixMatchAnchoring
-from methods.table import Table, Watched, make_batch
+from methods.table import Table, make_batch
 
 # Targets 1 and 0; the third image is masked.
 FIRST = [-math.log(0.8), -math.log(0.45), -math.log(0.9)]
@@ -39,13 +39,6 @@ def test_every_view_is_trained_on():
     assert batch.strong.grad[:, 0, 1].tolist() == pytest.approx([(q - 1) / 9 for q in (0.8, 0.45, 0.9)])
 
 
-def test_select_asks_the_weak_views_alone_and_trains_every_strong_one():
-    run, batch = Watched(), make_batch(3)
-    batch.strong.requires_grad_()
-    losses = FixMatchAnchoring(strategy="select").losses(run, batch)
-    losses.terms["unlabeled"].backward()
-    assert losses.terms["unlabeled"].item() == pytest.approx((sum(FIRST) / 3 + sum(SECOND) / 3) / 3)
-    assert batch.strong.grad[:, 0, 1].tolist() == pytest.approx([(q - 1) / 9 for q in (0.8, 0.45, 0.9)])
-    assert [len(groups) for groups in run.scored] == [1]
-    assert torch.equal(run.scored[0][0], batch.weak[0])
-    assert [len(groups) for groups in run.trained] == [1 + 3]
+def test_a_mean_cannot_be_selected():
+    with pytest.raises(UsageError, match="strategy = select: by 'mean' all views count"):
+        FixMatchAnchoring(strategy="select")

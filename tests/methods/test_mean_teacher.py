@@ -8,7 +8,7 @@ import torch
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Needs
 from maxmatch.methods.mean_teacher import MeanTeacher
-from methods.table import STRONG, WEAK, Table, Watched, make_batch
+from methods.table import STRONG, WEAK, Table, make_batch
 
 
 def taught(p):
@@ -65,11 +65,3 @@ def test_bad_values():
         MeanTeacher(target_gradient=True)
     with pytest.raises(UsageError, match=r"ramp = -0\.5"):
         MeanTeacher(ramp=-0.5)
-
-
-def test_select_of_a_mean_asks_the_teacher_alone():
-    run, batch = Watched(), make_batch(3)
-    MeanTeacher(k=3, strategy="select").losses(run, batch)
-    assert run.scored == []
-    assert [len(groups) for groups in run.taught] == [1]
-    assert [len(groups) for groups in run.trained] == [1 + 3]

@@ -114,7 +114,7 @@ class Trial:
         self.raw[self.variant.name] = raw
         spent = typical(raw, self.device)
         views = (1 + k) * setting.unlabelled
-        scored = setting.unlabelled * (1 + k if k > 1 else 1) if strategy == "select" else 0
+        scored = views if strategy == "select" else 0
         trained = setting.batch + (setting.unlabelled if strategy == "select" else views)
         return {
             "name": self.variant.name,

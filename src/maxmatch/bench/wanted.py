@@ -56,7 +56,7 @@ class Variant(NamedTuple):
 
 
 # FixMatch as its authors run it, and the fastest that one can make: with one view the worst is the mean, so `select`
-# is open to FixMatch too; the weak views are then scored without gradient, and only the strong ones trained on.
+# is open to FixMatch too; the weak views then have no gradient, and only the strong ones are trained on.
 FIXMATCH = (Variant("fixmatch", 1, "joint"), Variant("fixmatch", 1, "select"))
 
 

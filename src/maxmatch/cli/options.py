@@ -54,7 +54,7 @@ Strategy = Annotated[
     str | None,
     typer.Option(
         "--strategy",
-        help="joint: one pass over all views; select: ask first, then train on the strong ones that count; auto.",
+        help="joint: one pass over all views; select: score all first, then train on the picked ones; auto.",
         autocompletion=complete(lambda: ["auto", "joint", "select"]),
     ),
 ]

@@ -192,9 +192,10 @@ class Consistency(Method):
     out of the predictions that make the targets. `teacher = eman` has them made by the average of weights and BatchNorm
     statistics, in eval mode (Cai et al., 2021); the net then trains without the weak views.
 
-    `joint` passes everything through the net once, with gradient. `select` first asks without gradient, the weak views
-    for targets and all K variants for their losses where there is a choice, then trains on those that count alone:
-    Algorithm 1, and cheaper where views are many. `auto` is `select` where the reduction picks views and K > 1.
+    `joint` passes everything through the net once, with gradient. `select` first scores the weak views and all K
+    variants without gradient, then trains on the chosen ones alone: Algorithm 1, and cheaper. `auto` is `select` where
+    the reduction picks views and K > 1. All are scored together even where there is no choice: BatchNorm would make
+    other labels of weak views by themselves than in the company that the net learns in, and worse ones (docs/speed.md).
 
     A method says what it teaches: `targets(p)`, or `teach` where that takes more than p. Where p comes from is
     `opinion`: by default the first weak view's prediction, made in the same pass.
@@ -213,7 +214,6 @@ class Consistency(Method):
     fixed_target: ClassVar[str] = ""  # why `target_gradient` is refused, where it is
     no_eman: ClassVar[str] = ""  # why `teacher = eman` is refused, where it is
     scores_labelled: ClassVar[bool] = False  # `select` scores the labelled images too, for `teach`
-    opinion_of_variants: ClassVar[bool] = True  # whether an `opinion` of a method's own looks at the variants
     trains_anchors: ClassVar[bool] = False  # `select` trains on the anchors too, for `more_terms`
 
     def __post_init__(self) -> None:
@@ -229,6 +229,10 @@ class Consistency(Method):
             raise UsageError(f"teacher = eman: {self.no_eman}; leave it out")
         if self.teacher == "eman" and self.target_gradient:
             raise UsageError("target_gradient = true: with teacher = eman the targets have no gradient; leave one out")
+        if self.strategy == "select" and not self.over.picks:
+            raise UsageError(
+                f"strategy = select: by '{self.over.spell()}' all views count, none is picked; type --strategy joint"
+            )
 
     def targets(self, p: Tensor) -> Target:
         """What the variants are taught, from the probabilities p (B, C) of the weak views."""
@@ -300,8 +304,7 @@ class Consistency(Method):
     def resolved_strategy(self) -> Literal["joint", "select"]:
         if self.strategy != "auto":
             return self.strategy
-        most = self.needs.most
-        return "select" if self.over.picks and most > 1 else "joint"
+        return "select" if self.over.picks and self.needs.most > 1 else "joint"
 
     def losses(self, run: Run, batch: Batch) -> Losses:
         batch = self.prepare(run, batch)
@@ -322,31 +325,22 @@ class Consistency(Method):
     def _select(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
         labelled = (batch.x,) if self.scores_labelled else ()
-        # Where all views count there is no choice to make; if the weak view alone decides the target, only it is asked.
-        all_count = len(batch.strong) == 1 or not self.over.picks
-        decided = bool(anchors) or self.teacher == "eman" or batch.target is not None
-        as_usual = type(self).opinion is Consistency.opinion
-        unasked = all_count and (decided if as_usual else not self.opinion_of_variants)
-        asked = (*labelled, *anchors, *(() if unasked else batch.strong))
-        scored = run.score(*asked) if asked else ()
+        scored = run.score(*labelled, *anchors, *batch.strong)
         x_scored, scored = (scored[0], scored[1:]) if labelled else (None, scored)
         anchored, variants = scored[: len(anchors)], scored[len(anchors) :]
         p = self._opinion(run, batch, anchored, variants, x_scored, learn=not self.target_gradient)
         target = self._target(p, run, batch, x_scored)
-        per_view = None if all_count else self._distances(variants, target.value)
-        chosen = None if per_view is None else self.over.choose(per_view)  # (J, B)
-        views = batch.strong if chosen is None else _picked(batch.strong, chosen)
-        taught = target.value if chosen is None or target.value.ndim < 3 else _picked(target.value, chosen)
+        per_view = self._distances(variants, target.value)
+        chosen = self.over.choose(per_view)  # (J, B)
+        taught = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
         again = anchors if self.target_gradient or self.trains_anchors else ()
-        x, *rest = self.train_pass(run, batch.x, *again, *views)
+        x, *rest = self.train_pass(run, batch.x, *again, *_picked(batch.strong, chosen))
         anchored, trained = rest[: len(again)], rest[len(again) :]
         if self.target_gradient:
             taught = self.targets(self._opinion(run, batch, anchored, trained, x)).value
             target = target._replace(value=taught)
-        distances = self._distances(trained, taught)
-        value, winner = self.over(distances) if chosen is None else (distances.mean(0), chosen[0])
-        per_view = distances if per_view is None else per_view
-        return self._assemble(run, batch, x, anchored, trained, value, p, target, per_view, winner)
+        value = self._distances(trained, taught).mean(0)
+        return self._assemble(run, batch, x, anchored, trained, value, p, target, per_view, chosen[0])
 
     def _target(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         target = self.teach(p, run, batch, x)

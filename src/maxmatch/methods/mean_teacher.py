@@ -24,7 +24,6 @@ class MeanTeacher(Consistency):
     formula: ClassVar[str] = "mean_i over_j |f(view_j(u_i)) - f_ema(weak(u_i))|^2 / C"
     fixed_target: ClassVar[str] = "the teacher has no gradient"
     taught_by_average: ClassVar[bool] = True
-    opinion_of_variants: ClassVar[bool] = False
 
     weight: float = 50.0
     ramp: float = 0.4

@@ -45,7 +45,6 @@ class ReMixMatch(Consistency):
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled", "anchored", "rotation")
     distance: ClassVar[Distance] = staticmethod(cross_entropy)
     trains_anchors: ClassVar[bool] = True
-    opinion_of_variants: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
