@@ -5,7 +5,8 @@
 `Guesses`: the mean prediction of several weak views makes the label, as MixMatch guesses it. `Late`: from a share of
 the training on the averaged net makes it, which then errs less than the net itself. `Average`: it makes the label and
 picks the worst view, and sees weak and strong views together, as the net does. `Apart`: BatchNorm normalises strong
-views by themselves, and labelled and weak ones, which are like what is tested. `Past`: an image's predictions so far,
+views by themselves, and labelled and weak ones, which are like what is tested. `Company`: the labelled images are
+beside the views that are scored, as they are beside those that are trained on. `Past`: an image's predictions so far,
 averaged, make it, as in Temporal Ensembling. `Mild`: towards the end weak views are taught instead of strong ones,
 which lie nearer to what is tested. `Soft`: what is taught is the sharpened prediction, as UDA has it, and not its
 label.
@@ -95,6 +96,13 @@ class Apart(FreeMatch):
     def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
         weak, *strong = groups
         return [*run.net(x, weak), *run.aside(*strong)]
+
+
+@dataclass(frozen=True)
+class Company(FreeMatch):
+    """FreeMatch, views scored beside the labelled images."""
+
+    scores_labelled: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from methods.table import Watched, make_batch
 
 from maxmatch import compose, fit, load_images
 from maxmatch.bench import origin
@@ -18,6 +19,7 @@ from maxmatch.cli import main
 from maxmatch.methods.base import Batch
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.functional import sharpen
+from maxmatch.methods.reduce import Worst
 from maxmatch.nets.model_file import load_model
 from maxmatch.train.recipe import Recipe
 
@@ -160,7 +162,7 @@ def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_pa
     assert asked == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["Apart", "Average", "Guesses", "Late", "Mild", "Past", "Soft"])
+@pytest.mark.parametrize("name", ["Apart", "Average", "Company", "Guesses", "Late", "Mild", "Past", "Soft"])
 def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     import trials
 
@@ -182,6 +184,13 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
         found = method.train_pass(run, first, second, *batch.strong)
         assert (passes, len(found)) == ([("net", 2), ("aside", 3)], 5)
         assert method.resolved_strategy == "joint"
+        return
+    if name == "Company":
+        run, batch = Watched(), make_batch(3)
+        method = replace(method, k=3, over=Worst())
+        run.state = method.state(2, 2)
+        method.losses(run, batch)
+        assert [len(groups) for groups in run.scored] == [1 + 1 + 3]
         return
     if name == "Average":
         run.score = lambda *groups: [first]

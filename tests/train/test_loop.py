@@ -569,6 +569,10 @@ def test_a_torn_line_of_the_metrics_is_left_out(tmp_path):
 def test_warnings_name_what_is_probably_not_meant(tiny, tmp_path, capsys):
     fit(tiny(method={"k": 1}), tmp_path / "a", quiet=True)
     assert "MaxMatch with --k 1 is FixMatch" in " ".join(capsys.readouterr().err.split())
+    fit(tiny("fixmatch", method={"over": "worst"}), tmp_path / "b", quiet=True)
+    assert "that view: type --k 3, or leave --over out" in " ".join(capsys.readouterr().err.split())
+    fit(tiny("fixmatch", method={"over": "worst", "strategy": "select"}), tmp_path / "c", quiet=True)
+    assert "worst of one view" not in capsys.readouterr().err
 
 
 def test_another_k_compiles_when_it_is_first_met_and_that_is_said(tiny, tmp_path, monkeypatch):
