@@ -21,10 +21,12 @@ from typing import Any, ClassVar, Literal, cast
 import torch
 from torch import Tensor, nn
 
+from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Losses, Needs, Run, Target, part
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.functional import probabilities, sharpen
 from maxmatch.methods.memory import Ensemble
+from maxmatch.methods.reduce import Reduction, Worst
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,18 @@ class Late(FreeMatch):
 
 @dataclass(frozen=True)
 class Average(FreeMatch):
-    """FreeMatch, scored by the averaged net in the net's place, from `late` of the training on; K > 1."""
+    """FreeMatch by `select`, scored by the averaged net in the net's place, from `late` of the training on."""
 
     taught_by_average: ClassVar[bool] = True
 
+    over: Reduction = Worst()
+    strategy: Literal["auto", "joint", "select"] = "select"
     late: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resolved_strategy != "select":
+            raise UsageError("Average: by joint nothing is scored; type --strategy select")
 
     def losses(self, run: Run, batch: Batch) -> Losses:
         return super().losses(cast(Run, ScoredByAverage(run, self.late)), batch)
@@ -92,6 +101,12 @@ class Apart(FreeMatch):
     """FreeMatch, strong views normalised apart from labelled and weak ones, whose statistics are kept; by `joint`."""
 
     strategy: Literal["auto", "joint", "select"] = "joint"
+    no_eman: ClassVar[str] = "there is no weak view in its pass"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resolved_strategy != "joint":
+            raise UsageError("Apart: weak views must be in the pass that learns; type --strategy joint")
 
     def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
         weak, *strong = groups

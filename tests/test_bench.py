@@ -47,6 +47,7 @@ def test_the_figures_hang_together():
     # 4 labelled and 8 unlabelled images: joint at K = 3 trains on 4 + 4 * 8 = 36; select scores 32 and trains on 12.
     work = {name: row["tflops_per_second"] * row["step"] for name, row in found.items()}
     assert work["K=3 select"] / work["K=3 joint"] == pytest.approx((32 + 3 * 12) / (3 * 36))
+    assert work["K=1 select"] / work["K=1 joint"] == pytest.approx((16 + 3 * 12) / (3 * 20))
     assert work["fixmatch select"] == pytest.approx(work["K=1 select"])
     assert found["K=3 select"]["images_per_second"] * found["K=3 select"]["step"] == pytest.approx(36e3)
 

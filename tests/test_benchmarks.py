@@ -16,6 +16,7 @@ from methods.table import Watched, make_batch
 from maxmatch import compose, fit, load_images
 from maxmatch.bench import origin
 from maxmatch.cli import main
+from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.functional import sharpen
@@ -184,6 +185,9 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
         found = method.train_pass(run, first, second, *batch.strong)
         assert (passes, len(found)) == ([("net", 2), ("aside", 3)], 5)
         assert method.resolved_strategy == "joint"
+        for options in ({"strategy": "select", "over": Worst()}, {"teacher": "eman"}):
+            with pytest.raises(UsageError):
+                replace(method, **options)
         return
     if name == "Company":
         run, batch = Watched(), make_batch(3)
@@ -199,7 +203,9 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
             asked = trials.ScoredByAverage(run, late)
             assert torch.equal(asked.score(first)[0], expected)
             assert asked.progress is run.progress
-        assert method.taught_by_average
+        assert (method.taught_by_average, method.resolved_strategy) == (True, "select")
+        with pytest.raises(UsageError, match="type --strategy select"):
+            replace(method, strategy="joint")
         return
     if name == "Mild":
         batch = replace(batch, weak=torch.arange(4.0).view(2, 2, 1), strong=torch.full((3, 2, 1), 9.0))

@@ -351,6 +351,7 @@ MISTAKES = [
     (["train", "digits@20", "--k", "three"], 2, "type --k 3"),
     (["train", "digits@20", "--over", "wurst"], 2, "did you mean 'worst'"),
     (["train", "digits@20", "--over", "mean", "--strategy", "select"], 2, "type --strategy joint"),
+    (["train", "digits@20", "--method", "fixmatch", "--strategy", "select"], 2, "joint, or --over worst"),
     (["train", "digits@20", "--over", "mean", "--strategy", "selekt"], 2, "choose from auto, joint, select"),
     (["train", "digits@20", "--steps", "0"], 2, "train.steps = 0"),
     (["train", "digits@20", "--steps", "many"], 2, "--steps"),

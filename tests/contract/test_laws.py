@@ -348,6 +348,24 @@ def test_k_is_typed_as_a_number_or_a_distribution():
             make_method({"name": "maxmatch", "k": wrong})
 
 
+@pytest.mark.parametrize("k", [1, 3])
+@each_consistency
+def test_5_select_scores_anchors_and_variants_in_one_pass(name, k):
+    """Apart from each other BatchNorm would normalise them apart; `prepare` may ask on its own before."""
+    net, run = make_world("plain")
+    batch = make_batch(k=k)
+    method = in_the_middle(name, net, batch, k=k, over="worst", strategy="select")
+    settle(method, run, batch)
+    prepared = method.prepare(run, batch)
+    score, passes = run.score, []
+    run.score = lambda *groups: passes.append(groups) or score(*groups)
+    method._select(run, prepared)
+    labelled = [prepared.x] if method.scores_labelled else []
+    (asked,) = passes
+    for group, wanted in zip(asked, (*labelled, *method.anchors(prepared), *prepared.strong), strict=True):
+        assert torch.equal(group, wanted)
+
+
 def test_mean_and_soft_worst_refuse_select_in_one_line():
     for over in ("mean", "soft"):
         with pytest.raises(UsageError, match="all views count, none is picked; type --strategy joint"):

@@ -50,7 +50,7 @@ def test_fixmatch_takes_its_one_view():
 
 
 def test_weak_views_are_scored_in_company_even_where_there_is_no_choice():
-    """By themselves BatchNorm would normalise them unlike all that the net learns from: far worse labels."""
+    """By themselves BatchNorm would normalise them unlike all that the net learns from."""
     run = Watched()
     losses = FixMatch(over="worst", strategy="select").losses(run, batch(1))
     assert [[group.tolist() for group in groups] for groups in run.scored] == [[WEAK.tolist(), STRONG[0].tolist()]]

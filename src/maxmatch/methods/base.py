@@ -193,9 +193,9 @@ class Consistency(Method):
     statistics, in eval mode (Cai et al., 2021); the net then trains without the weak views.
 
     `joint` passes everything through the net once, with gradient. `select` first scores the weak views and all K
-    variants without gradient, then trains on the chosen ones alone: Algorithm 1, and cheaper. `auto` is `select` where
-    the reduction picks views and K > 1. All are scored together even where there is no choice: BatchNorm would make
-    other labels of weak views by themselves than in the company that the net learns in, and worse ones (docs/speed.md).
+    variants without gradient, then trains on the chosen ones alone: Algorithm 1, and cheaper where views are many.
+    `auto` is `select` where the reduction picks views and K > 1. All are scored together even where there is no choice:
+    BatchNorm makes other labels of weak views by themselves than in the company that the net learns in (docs/speed.md).
 
     A method says what it teaches: `targets(p)`, or `teach` where that takes more than p. Where p comes from is
     `opinion`: by default the first weak view's prediction, made in the same pass.
@@ -230,9 +230,8 @@ class Consistency(Method):
         if self.teacher == "eman" and self.target_gradient:
             raise UsageError("target_gradient = true: with teacher = eman the targets have no gradient; leave one out")
         if self.strategy == "select" and not self.over.picks:
-            raise UsageError(
-                f"strategy = select: by '{self.over.spell()}' all views count, none is picked; type --strategy joint"
-            )
+            what = f"strategy = select: by '{self.over.spell()}' all views count, none is picked"
+            raise UsageError(f"{what}; type --strategy joint" + (", or --over worst" if self.k == 1 else ""))
 
     def targets(self, p: Tensor) -> Target:
         """What the variants are taught, from the probabilities p (B, C) of the weak views."""

@@ -110,8 +110,7 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     if isinstance(method, Consistency):
         if np.isin(split.unlabelled, split.labelled).all():
             found.append("nothing is unlabelled: --method supervised would do")
-        if method.over.name == "worst" and method.k == 1 and method.strategy != "select":  # that one is faster so
-            ours = method_name(method) == "maxmatch"
-            told = "MaxMatch with --k 1 is FixMatch" if ours else "type --k 3, or leave --over out"
+        if method.over.name == "worst" and method.k == 1 and method.strategy != "select":  # which is no slip
+            told = "MaxMatch with --k 1 is FixMatch" if method_name(method) == "maxmatch" else "type --k 3"
             found.append(f"the worst of one view is that view: {told}")
     return found
