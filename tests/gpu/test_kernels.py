@@ -10,11 +10,13 @@ import torch
 from torch.nn import functional
 
 from maxmatch.nets import make_net
+from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.fused import Fused, can_fuse
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.fit import fit
 from maxmatch.train.recipes import compose
+from maxmatch.train.runner import Runner
 
 pytestmark = pytest.mark.gpu
 if not torch.cuda.is_available():
@@ -102,6 +104,27 @@ def test_refresh_takes_in_new_weights():
         fused.refresh()
         after = fused(images)
         assert distance(after, net(preprocessing(images)).double()) < 0.02 < distance(before, after.double())
+
+
+def test_the_average_is_asked_through_the_kernels_as_through_torch():
+    torch.manual_seed(0)
+    net = make_net("wrn-10-2", classes=10, channels=3).to(DEVICE, memory_format=torch.channels_last)
+    set_mode(net, "train")
+    average, preprocessing = Average(net, 0.9), Preprocessing(3, 32, 32)
+    step = torch.zeros((), device=DEVICE)
+    ours, theirs = (
+        Runner(net, average, preprocessing, None, step, step, bf16=True, compiled=True, fused=fused, taught=True)
+        for fused in (True, False)
+    )
+    groups = torch.randint(0, 256, (2, 32, 3, 32, 32), dtype=torch.uint8, device=DEVICE)
+    before = torch.cat(list(ours.teacher(*groups)))
+    statistics = [value.clone() for value in average.net.buffers()]
+    with torch.no_grad():
+        average.net.blocks[0].conv1.weight.neg_()
+    ours.refresh()
+    after, wanted = (torch.cat(list(run.teacher(*groups))) for run in (ours, theirs))
+    assert distance(after, wanted.double()) < 0.02 < distance(before, after.double())
+    assert all(torch.equal(a, b) for a, b in zip(statistics, average.net.buffers(), strict=True))
 
 
 def run(folder, kernels, steps=30, **train):

@@ -10,6 +10,7 @@ from maxmatch.nets import features, make_net, num_features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import set_mode, still
 from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.train import runner
 from maxmatch.train.runner import Runner
 
 PASSES = ("aside", "probe", "features")
@@ -106,3 +107,38 @@ def test_a_probe_has_the_precision_of_the_weights():
     assert run.aside(x)[0].dtype == run.net(x)[0].dtype == torch.bfloat16
     assert run.probe(x)[0].dtype == torch.float32
     assert torch.equal(run.probe(x)[0], exact.probe(x)[0])
+
+
+class Kernels:
+    """Stands for `Fused`, which runs on a Hopper GPU alone."""
+
+    def __init__(self, net, preprocessing):
+        self.net, self.fresh, self.asked = net, 0, 0
+
+    def refresh(self):
+        self.fresh += 1
+
+    def __call__(self, images):
+        self.asked += 1
+        return torch.zeros(len(images), 7)
+
+
+@pytest.mark.parametrize(("taught", "eman", "expected"), [(True, False, 1), (False, False, 0), (True, True, 0)])
+def test_the_average_passes_through_the_kernels_where_it_is_asked(monkeypatch, taught, eman, expected):
+    """In eval mode, as EMAN asks it, they don't run."""
+    made = []
+    monkeypatch.setattr(runner, "can_fuse", lambda *_: True)
+    monkeypatch.setattr(runner, "Fused", lambda *given: made.append(Kernels(*given)) or made[-1])
+    monkeypatch.setattr(Runner, "_try_fused", lambda _, *given: runner.Fused(*given))
+    monkeypatch.setattr(torch, "compile", lambda forward, **_: forward)
+    net = make_net("wrn-10-1", 7, 1)
+    average, shape = Average(net, 0.9, eman), Preprocessing(1, 8, 8)
+    run = Runner(
+        net, average, shape, None, torch.tensor(0.5), torch.tensor(5), bf16=True, compiled=True, fused=True,
+        taught=taught,
+    )  # fmt: skip
+    assert [kernels.net for kernels in made] == [net, average.net][: 1 + expected]
+    run.refresh()
+    run.teacher(torch.zeros(2, 1, 8, 8, dtype=torch.uint8))
+    assert [(kernels.fresh, kernels.asked) for kernels in made] == [(1, 0), (1, 1)][: 1 + expected]
+    assert average.net.norm.mode == "eval"

@@ -11,6 +11,7 @@ import torch
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.nets.batchnorm import BatchNorm
+from maxmatch.train import step as module
 from maxmatch.train.fit import begin
 from maxmatch.train.recipe import learning_rate, resolve
 from maxmatch.train.step import choose_mode
@@ -131,3 +132,12 @@ def test_what_a_method_holds_has_the_precision_of_the_run(tiny, tmp_path, method
     recipe = resolve(tiny(method, train={"precision": "float64"}), device="cpu", threads=1)
     step = begin(recipe, tmp_path / "a", quiet=True).step
     assert {tensor.dtype for tensor in step.state.state_dict().values()} == {torch.float64}
+
+
+@pytest.mark.parametrize(("method", "taught"), [("mean-teacher", True), ("fixmatch", False)])
+def test_the_passes_know_whether_the_average_is_asked(tiny, tmp_path, monkeypatch, method, taught):
+    given = []
+    runner = module.Runner
+    monkeypatch.setattr(module, "Runner", lambda *parts, **options: given.append(options) or runner(*parts, **options))
+    begin(resolve(tiny(method), device="cpu", threads=1), tmp_path / "a", quiet=True)
+    assert [options["taught"] for options in given] == [taught]

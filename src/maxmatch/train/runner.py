@@ -38,11 +38,14 @@ class Runner:
         bf16: bool = False,
         compiled: bool = False,
         fused: bool = False,
+        taught: bool = False,
         micro_batch: int | None = None,
         ranks: Ranks = Ranks(),  # noqa: B008  frozen
         synchronised: bool = False,
     ) -> None:
         """`fused` allows the kernels of nets.fused, where they run; `notes` says where they should and don't.
+
+        `taught` says that the average is asked, so that it runs through them too, unless in eval mode.
 
         With `micro_batch` at most so many images go through the net at a time, and nothing is kept for the backward
         pass, which passes them through once more. Each part has the same mix of images, and its own batch statistics.
@@ -62,22 +65,26 @@ class Runner:
         self._micro_batch = micro_batch
         if micro_batch is not None and any(_drops(module) for module in net.modules()):
             raise UsageError("train.micro_batch passes images twice, and this net drops others each time: leave it out")
-        self.fused = None
+        self.fused = self._fused_average = None
         if fused and bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device):
             self.fused = self._try_fused(net, preprocessing)
+        if self.fused is not None and taught and not average.statistics:
+            assert isinstance(average.net, WideResNet)
+            self._fused_average = Fused(average.net, preprocessing)
         self._train, self._score = (self._make_pass(net, precision, compiled, self.fused) for _ in range(2))
         self._aside = self._make_pass(net, precision, compiled, self.fused)
         self._in_parts = (self._train, self._score, self._aside)
         self._probe = self._make_pass(net, nullcontext, compiled)
         self._features = self._make_pass(net, precision, compiled, head=False)
-        self._teach = self._make_pass(average.net, precision, compiled)
+        self._teach = self._make_pass(average.net, precision, compiled, self._fused_average)
         # The averaged net as it will be used: in the precision of its weights, whatever training runs in.
         self.evaluate = self._make_pass(average.net, nullcontext, compiled)
 
     def refresh(self) -> None:
         """Take in the weights as they are now: once a step, before its passes."""
-        if self.fused is not None:
-            self.fused.refresh()
+        for fused in (self.fused, self._fused_average):
+            if fused is not None:
+                fused.refresh()
 
     def net(self, *groups: Tensor) -> Sequence[Tensor]:
         return self._split(self._train, groups)

@@ -101,7 +101,7 @@ class Step:
         self.run = Runner(
             net, self.average, preprocessing, self.state, row["progress"], row["step"],
             bf16=bf16, compiled=compiled, fused=settings.kernels == "auto" and not synchronised,
-            micro_batch=settings.micro_batch, ranks=ranks, synchronised=synchronised,
+            taught=method.taught_by_average, micro_batch=settings.micro_batch, ranks=ranks, synchronised=synchronised,
         )  # fmt: skip
         self.optimizer = Optimizer(net, self.state, self.lr, settings, compiled, self.head_lr)
         views = method.needs.most
