@@ -18,9 +18,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from PIL import Image
+from rich.table import Table
 from safetensors.torch import load_file
 
 import maxmatch
+from maxmatch.benchmark import command as benchmark_command
 from maxmatch.benchmark import runs as benchmark_runs
 from maxmatch.benchmark.figures import table
 from maxmatch.benchmark.report import Record
@@ -611,11 +613,22 @@ def test_runs_of_a_method_that_was_changed_since_are_not_taken_for_its_own(tmp_p
     monkeypatch.setattr(Step, "__call__", dies)
     assert edited(text)[0] == 1
     monkeypatch.setattr(Step, "__call__", whole)
-    code, _, err = edited(changed)
-    assert code == 0
+    code, _, err = edited(changed)  # a run half of one code and half of another is no part of a table
+    assert code == 2
+    assert "was trained by other code" in err
+    sys.modules.pop("changing", None)
+    code, _, err = call(capsys, "train", "--resume", "--out", tmp_path / "died" / "changing-Mine" / "fold-1")
+    assert code == 0  # who asks for it gets it, and is told
     assert "warning: the code of changing:Mine has changed since this run was begun" in err
     assert "was trained by other code" in edited(changed)[2]
     assert "was trained by other code" in edited(text)[2]
+    typed[-1] = tmp_path / "died again"
+    monkeypatch.setattr(Step, "__call__", dies)
+    assert edited(text)[0] == 1
+    monkeypatch.setattr(Step, "__call__", whole)
+    for damaged in (tmp_path / "died again").rglob("checkpoint/*"):
+        damaged.write_bytes(b"")
+    assert "no sound checkpoint is left" in edited(changed)[2]
     sys.modules.pop("changing")
 
 
@@ -659,3 +672,23 @@ def test_processes_that_are_not_let_save_are_told_of(capsys):
         benchmark_runs._stop(processes)
     assert (stopped.value.number, stopped.value.at_once) == (signal.SIGTERM, True)
     assert all(process.killed for process in processes)
+
+
+def test_a_method_s_name_is_no_emoji(capsys, monkeypatch):
+    name = "mine:running:k=3"
+    shown = Table("method")
+    shown.add_row(name)
+    monkeypatch.setattr(benchmark_command, "page", lambda _: [name, shown])
+    benchmark_command._show({}, as_json=False)
+    assert capsys.readouterr().out.count(name) == 2
+
+
+def test_a_report_of_a_benchmark_is_told_where_its_runs_are(whole, capsys):
+    code, _, err = call(capsys, "report", whole)
+    assert (code, f"those of a benchmark are {whole}/*/*" in " ".join(err.split())) == (2, True)
+
+
+def test_an_option_that_is_refused_is_told_with_its_method(capsys):
+    code, _, err = call(capsys, "benchmark", "digits@20", "--methods", "maxmatch,fixmatch:strategy=select")
+    assert code == 2
+    assert "--methods fixmatch:strategy=select: strategy = select" in err

@@ -53,7 +53,7 @@ def run_demo(out: Path | None, labels: int, seed: int, steps: int | None, report
     )
     for name, error, robust, seconds in rows:
         table.add_row(name, f"{error:.1f}", f"{robust:.1f}", f"{seconds:.0f}")
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(emoji=False, highlight=False, soft_wrap=True)
     console.print(table)
     console.print("robust error: the image or any of 3 strongly augmented views of it is misclassified")
     console.print("one run each, and single runs differ by several points: maxmatch benchmark has means over folds")

@@ -53,6 +53,9 @@ def find_class(module: str, name: str, told: str) -> Any:
         if place := _place(error, module):
             what = f"{type(error).__name__}: {getattr(error, 'msg', error)}"
             raise UsageError(f"{told}: {place} can't be imported: {what}") from None
+        if module.endswith(".py"):
+            right = f"{module.removesuffix('.py')}:{name}"
+            raise UsageError(f"{told}: a module has no .py in its name; type {right}") from None
         where = "read as package.module:Class; for a file elsewhere type PYTHONPATH=ITS_FOLDER maxmatch ..."
         raise UsageError(f"{told}: {error}; it is {where}") from None
 

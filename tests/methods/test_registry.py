@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -10,9 +11,10 @@ import torch
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import make_method, method_name, method_values
-from maxmatch.methods.base import Consistency, Target
+from maxmatch.methods.base import Consistency, Losses, Target, part
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.train.fit import fit
+from maxmatch.train.recipes import compose
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,53 @@ def test_a_term_that_is_not_named_is_refused(tiny, tmp_path):
     recipe = replace(tiny("fixmatch"), method=Talkative())
     with pytest.raises(UsageError, match="write terms: ClassVar = \\('supervised', 'unlabeled', 'mine'\\)"):
         fit(recipe, tmp_path / "a", quiet=True)
+
+
+@dataclass(frozen=True)
+class Unseen(FixMatch):
+    """Gives its terms alone, as a dict or as losses that tell nothing else."""
+
+    wrapped: bool = False
+
+    def losses(self, run, batch):
+        terms = super().losses(run, batch).terms
+        return Losses(terms) if self.wrapped else terms
+
+
+def test_losses_that_are_none_are_refused_and_unseen_ones_have_no_invented_figures(tiny, tmp_path):
+    with pytest.raises(UsageError, match=r"Unseen\.losses returns a dict: return Losses\(terms\)"):
+        fit(replace(tiny("fixmatch"), method=Unseen()), tmp_path / "a", quiet=True)
+    result = fit(replace(tiny("fixmatch"), method=Unseen(wrapped=True, threshold=0.1)), tmp_path / "b", quiet=True)
+    assert result["unlabeled_loss"] > 0
+    assert [result[name] for name in ("mask_rate", "unlabeled_loss_min", "pseudo_label_accuracy")] == [None] * 3
+
+
+@dataclass(frozen=True)
+class Asking(FixMatch):
+    """Asks the average without saying so before."""
+
+    def opinion(self, run, batch, anchored, variants):
+        return run.teacher(batch.weak[0])[0].softmax(-1)
+
+
+def test_who_asks_an_average_that_is_none_is_told(tiny, tmp_path):
+    recipe = replace(tiny("fixmatch", train={"ema_decay": 0.0}), method=Asking())
+    with pytest.raises(UsageError, match=r"train\.ema_decay = 0, which is none; give 0\.999, or auto"):
+        fit(recipe, tmp_path / "a", quiet=True)
+    fit(replace(tiny("fixmatch"), method=Asking()), tmp_path / "b", quiet=True)
+
+
+def test_a_part_that_was_not_given_is_named():
+    for state, told in ((None, "there is none of that name"), (torch.nn.ModuleDict({"a": torch.nn.ReLU()}), "a ReLU")):
+        with pytest.raises(UsageError, match=f"part 'a' is asked for, a Linear, and .*{told}: give it in `parts`"):
+            part(SimpleNamespace(state=state), torch.nn.Linear, "a")
+
+
+def test_an_instance_is_no_name_and_a_module_no_file():
+    with pytest.raises(UsageError, match=r"method = Asking\(\.\.\.\): a name is wanted.*replace\(recipe, method="):
+        compose("digits", Asking())
+    with pytest.raises(UsageError, match="a module has no .py in its name; type mine:Own"):
+        make_method({"name": "mine.py:Own"})
 
 
 def test_a_method_that_teaches_nothing_is_told_what_to_write():

@@ -130,6 +130,16 @@ def test_the_conclusion_says_who_and_by_how_much():
     assert conclusion([run_of("a", error=None)], ["a"], []) == "No run has a measured error."
 
 
+def test_errors_on_more_or_fewer_test_images_are_not_compared():
+    runs = [run_of("a", error=75.0), run_of("b", error=80.0)]
+    for run, many in zip(runs, (4, 5), strict=True):
+        run.result["test_images"] = many
+    told = conclusion(runs, ["a", "b"], []).replace("\N{NO-BREAK SPACE}", " ")
+    assert told == (
+        "The runs were judged by different test images, so their errors are not compared: a 75.00 % of 4, b 80.00 % of 5."
+    )
+
+
 def test_nobody_wins_a_tie():
     runs = [run_of("a", error=5.0), run_of("b", "maxmatch", error=5.0)]
     told = conclusion(runs, ["a", "b"], [Paired("a", "b", 100, 2, 2)])

@@ -24,7 +24,7 @@ def run_bench(wanted: Wanted, device_name: str = "auto", out: Path | None = None
     if as_json:
         print(json.dumps(found))
     else:
-        console = Console(width=None if sys.stdout.isatty() else 120)
+        console = Console(emoji=False, width=None if sys.stdout.isatty() else 120)
         for part in page(found):
             console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
     rows = [row for net in found["nets"].values() for row in net["rows"]]

@@ -119,7 +119,7 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found))
         return
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(emoji=False, width=None if sys.stdout.isatty() else 120)
     for part in page(found):
         console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
 

@@ -25,6 +25,7 @@ from maxmatch.methods import method_name
 from maxmatch.methods.source import own_code
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
+from maxmatch.train.checkpoint import saved_code
 from maxmatch.train.fit import draw_split, finished_result, fit
 from maxmatch.train.pictures import digest_of_pictures, load_data
 from maxmatch.train.recipe import DataSettings
@@ -64,8 +65,8 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
     if begun != wanted:  # a run that goes on past its end has another schedule than one that was begun so long
         raise UsageError(f"train.{name} = {wanted}, but {planned.folder} was begun with {begun}: give another --out")
     result = finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
-    codes = {own_code(planned.recipe.method), result.get("method_code") if result else None} - {None}
-    if result is not None and len(codes) > 1:
+    trained = result.get("method_code") if result else saved_code(planned.folder / "checkpoint")
+    if len({own_code(planned.recipe.method), trained} - {None}) > 1:
         told = f"{planned.folder} was trained by other code of {method_name(planned.recipe.method)} than there is now"
         raise UsageError(f"{told}: give another --out, or delete the folder")
     return result

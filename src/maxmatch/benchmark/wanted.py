@@ -48,7 +48,7 @@ def plan(
     for section, field in {place for values in grid.values() for place in values}:
         _refuse(section, field, given, "leave it out beside --sweep")
     recipes = {
-        (f"{label}{behind}", fold): compose(config=config, given=_settings(label, options, fold, given, values))
+        (f"{label}{behind}", fold): _composed(label, config, _settings(label, options, fold, given, values))
         for fold in numbers
         for label, options in specs.items()
         for behind, values in grid.items()
@@ -159,6 +159,15 @@ def command_line(
     named = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
     named += [("--set", text) for text in sets or []] + [("--sweep", text) for text in sweep]
     return shlex.join(["maxmatch", "benchmark", *([data] if data else []), *(word for pair in named for word in pair)])
+
+
+def _composed(label: str, config: str | None, values: Given) -> Recipe:
+    try:
+        return compose(config=config, given=values)
+    except UsageError as error:
+        if ":" in label and str(error).partition(" ")[0] in label:  # it is about an option of this method
+            raise UsageError(f"--methods {label}: {error}") from None
+        raise
 
 
 def _settings(

@@ -26,4 +26,4 @@ def methods(
     for entry in entries():
         options = ", ".join(f"{name}={value}" for name, value in entry.options.items())
         table.add_row(entry.name, str(entry.year or ""), entry.line, options)
-    Console().print(table)
+    Console(emoji=False).print(table)

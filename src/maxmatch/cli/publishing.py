@@ -98,6 +98,6 @@ def _list(targets: list[Target]) -> None:
     table = Table("name", "in the paper", "what it shows, and its setting", show_lines=True)
     for target in targets:
         table.add_row(target.name, target.where, f"{target.title}\n{target.setting}")
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     console.print("maxmatch paper run NAME --budget smoke|short|full makes one again", markup=False, highlight=False)

@@ -91,7 +91,7 @@ def _list(names: list[str]) -> None:
         size = size_text(path.stat().st_size) if path.exists() else "-"
         where = path.name if path.exists() else "not here"
         table.add_row(name, f"{source.train:,}", f"{source.test:,}", size, where)
-    console = Console()
+    console = Console(emoji=False)
     console.print(table)
     console.print(f"folder: {store.root()}", soft_wrap=True, highlight=False)
 

@@ -46,7 +46,7 @@ def evaluate(
         return
     from rich.console import Console
 
-    console = Console()
+    console = Console(emoji=False)
     classes, matrix, run = found["classes"], found["confusion"], str(run_folder)
     few = len(classes) <= SHOWN
     console.print(_confusion(classes, matrix, run, console.width) if few else _mistakes(classes, matrix, run))

@@ -15,7 +15,7 @@ class Told:
     """A bar on a terminal; elsewhere a line now and then, so that long work is not silent. `quiet` shows neither."""
 
     def __init__(self, what: str, total: int, quiet: bool = False) -> None:
-        console = Console(stderr=True)
+        console = Console(emoji=False, stderr=True)
         self.quiet = quiet
         self.what, self.total, self.done, self.last = what, total, 0, time.monotonic()
         # Left to itself, rich would take what goes to standard output to the bar's terminal, even out of a pipe.

@@ -405,7 +405,8 @@ P = TypeVar("P", bound=nn.Module)
 
 def part(run: Run, kind: type[P], name: str) -> P:
     """A part of the method's state by name."""
-    assert isinstance(run.state, nn.ModuleDict)
-    found = run.state[name]
-    assert isinstance(found, kind)
+    found = run.state[name] if isinstance(run.state, nn.ModuleDict) and name in run.state else None
+    if not isinstance(found, kind):
+        it = f"it is a {type(found).__name__}" if found is not None else "there is none of that name"
+        raise UsageError(f"part '{name}' is asked for, a {kind.__name__}, and {it}: give it in `parts`, by name")
     return found

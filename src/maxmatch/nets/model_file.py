@@ -112,7 +112,8 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return {name: torch.as_tensor(file.get_tensor(name)) for name in file.keys()}, metadata  # noqa: SIM118
     except FileNotFoundError:
         if (path.parent / "recipe.json").exists():
-            hint = f"the run did not finish; type maxmatch train --resume --out {shlex.quote(str(path.parent))}"
+            again = f"maxmatch train --resume --out {shlex.quote(str(path.parent))}"
+            hint = f"the run has not finished; wait for it, or type {again}"
         else:
             hint = "give the folder of a run, as maxmatch train makes it, or the file that save wrote"
         raise UsageError(f"{path} is missing: {hint}") from None

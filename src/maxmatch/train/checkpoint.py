@@ -62,6 +62,16 @@ def restore_checkpoint(folder: Path, tensors: Mapping[str, Tensor], warn: Callab
     return progress
 
 
+def saved_code(folder: Path) -> str | None:
+    """By which code of one's own the newest sound checkpoint was trained; None of ours, or where there is none."""
+    try:
+        found = _newest_sound(folder, warn=lambda _: None)
+    except UserError:  # who goes on with that run will tell
+        return None
+    code: str | None = json.loads(found[2]["progress"]).get("code") if found is not None else None
+    return code
+
+
 def restore_policy(folder: Path, policy: nn.Module) -> None:
     """Load what a policy has learned from the newest sound checkpoint: it is saved nowhere else."""
     found = _newest_sound(folder, warn=lambda _: None)

@@ -272,7 +272,9 @@ def _take_weights(training: Training, path: Path) -> None:
             if other is not None:
                 raise UsageError(f"{path}: its class '{other[0]}' is '{other[1]}' in this run; they must be the same")
         rename = f"--set net.name={theirs.net['name']}, or " if theirs.net["name"] != ours.net["name"] else ""
-        raise UsageError(f"{path}: {_told(theirs)}; this run has {_told(ours)}: type {rename}another --init")
+        raise UsageError(
+            f"{path}: {_told(theirs)}; this run has {_told(ours)}: type {rename}another --init, or leave it out"
+        )
     weights = net.state_dict()
     for target in (training.step.net, training.step.average.net):
         if encoder:

@@ -91,7 +91,7 @@ class Screen:
     """A progress bar on a terminal; elsewhere a line an evaluation, and a minute. `quiet` shows warnings alone."""
 
     def __init__(self, title: str, steps: int, quiet: bool = False, mute: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=mute)
+        self.console = Console(emoji=False, stderr=True, quiet=mute)
         self.title, self.steps, self.quiet = title, steps, quiet or mute
         self._bar: Progress | None = None
         self._begun = self._told = time.monotonic()

@@ -162,7 +162,10 @@ def compose(
     base_name, file_values = read_config(config)
     typed_name, file_name = (values.get("method", {}).get("name") for values in (given, file_values))
     asked = method or typed_name or file_name
-    asked = canonical(str(asked)) if asked else None
+    if asked and not isinstance(asked, str):
+        told = f"method = {type(asked).__name__}(...): a name is wanted, 'maxmatch' or 'package.module:Class'"
+        raise UsageError(f"{told}; an instance goes into a recipe: dataclasses.replace(recipe, method=...)")
+    asked = canonical(asked) if asked else None
     method = asked or "maxmatch"  # where neither is asked for; a recipe may have another
     if file_name is not None and canonical(str(file_name)) != asked:
         if len(file_values["method"]) > 1:

@@ -39,7 +39,9 @@ def saved_data(folder: Path) -> DataSettings:
 
 def _saved_values(folder: Path) -> Values:
     if not (folder / "recipe.json").exists():
-        raise UsageError(f"{folder} holds no run: give the folder of one, as maxmatch train makes it")
+        inside = next(folder.glob("*/fold-*/recipe.json"), None)
+        hint = f"; those of a benchmark are {folder}/*/*" if inside else ""
+        raise UsageError(f"{folder} holds no run: give the folder of one, as maxmatch train makes it{hint}")
     return read_values(folder / "recipe.json")
 
 

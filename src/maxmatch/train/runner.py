@@ -57,7 +57,7 @@ class Runner:
         self.rank, self.ranks = ranks.rank, ranks.count
         self.companies = 1 if synchronised else ranks.count
         self._net, self._average, self._preprocessing = net, average.net, preprocessing
-        self._eman = average.statistics
+        self._eman, self._averages = average.statistics, average.decay > 0
         self._dtype = parameter.dtype
         device = parameter.device.type
         precision = partial(torch.autocast, device, torch.bfloat16) if bf16 else nullcontext
@@ -106,6 +106,8 @@ class Runner:
             return self._split(self._features, groups)
 
     def teacher(self, *groups: Tensor) -> Sequence[Tensor]:
+        if not self._averages:
+            raise UsageError("the method asks the average, but train.ema_decay = 0, which is none; give 0.999, or auto")
         if self._eman:  # its running statistics are averaged as its weights are, and fit them
             with torch.no_grad():
                 return self._split(self._teach, groups)

@@ -144,6 +144,10 @@ class Step:
         self.run.refresh()
         batch, op = self._make_batch(self.rows.row, k)
         losses = self._losses(batch)
+        if not isinstance(losses, Losses):
+            what = f"{type(self.method).__name__}.losses returns a {type(losses).__name__}"
+            raise UsageError(f"{what}: return Losses(terms), named terms already weighted, of maxmatch.methods.base")
+        self.health.blind = losses.seen is None
         if set(losses.terms) != set(self.method.terms):
             raise UsageError(_other_terms(self.method, losses))
         self.optimizer.zero_grad()
