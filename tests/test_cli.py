@@ -173,6 +173,9 @@ def test_evaluate_repeats_the_result_and_shows_the_confusion(trained, capsys):
     assert matrix.sum() == 602
     assert 100 * (1 - np.trace(matrix) / 602) == pytest.approx(found["error"])
     code, out, _ = call(capsys, "evaluate", trained)
+    assert (
+        "the image or any of 3 strong views (gentle) of it is misclassified\n" in out
+    )  # a line stays a line in a file
     assert "robust_error" in out
     assert "confusion" in out
     assert f"{602 - np.trace(matrix)} of 602 test images" in out

@@ -84,7 +84,7 @@ def test_every_mark_of_no_label_is_known():
     ("y", "line"),
     [
         ([-1, -1, -1, -1], "none of 4 rows has a label"),
-        ([5, 5, -1, -1], "one class alone"),
+        ([5, 5, -1, -1], "one class alone, 5;"),
         (["a", 1, "b", None], "all as strings or all as numbers"),
         ([0.5, 1.25, 2.5, -1], "continuous"),
         ([0, 1], "inconsistent numbers of samples"),

@@ -61,7 +61,7 @@ def evaluate(
     }
     for key, word in words.items():
         value = f"{found[key]:.2f} %" if found[key] is not None else "-"
-        console.print(f"{key:<20}{value:<10}{word}", highlight=False, markup=False)
+        console.print(f"{key:<20}{value:<10}{word}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -66,7 +66,7 @@ def encode(y: Any) -> tuple[np.ndarray, np.ndarray]:
     check_classification_targets(values)
     classes, found = np.unique(values, return_inverse=True)
     if len(classes) == 1:
-        raise ValueError(f"y: one class alone, {classes[0]!r}; at least two classes need labels")
+        raise ValueError(f"y: one class alone, {classes.tolist()[0]!r}; at least two classes need labels")
     codes = np.full(len(known), UNLABELLED)
     codes[known] = found
     return codes, classes
