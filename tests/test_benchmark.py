@@ -685,7 +685,7 @@ def test_a_method_s_name_is_no_emoji(capsys, monkeypatch):
 
 def test_a_report_of_a_benchmark_is_told_where_its_runs_are(whole, capsys):
     code, _, err = call(capsys, "report", whole)
-    assert (code, f"those of a benchmark are {whole}/*/*" in " ".join(err.split())) == (2, True)
+    assert (code, f"there are some in {whole}/*/*" in " ".join(err.split())) == (2, True)
 
 
 def test_an_option_that_is_refused_is_told_with_its_method(capsys):

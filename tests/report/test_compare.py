@@ -131,13 +131,17 @@ def test_the_conclusion_says_who_and_by_how_much():
 
 
 def test_errors_on_more_or_fewer_test_images_are_not_compared():
-    runs = [run_of("a", error=75.0), run_of("b", error=80.0)]
-    for run, many in zip(runs, (4, 5), strict=True):
+    runs = [run_of("a", error=75.0), run_of("none", error=None), run_of("b", error=80.0), run_of("c", error=70.0)]
+    for run, many in zip(runs, (4, 0, 5, None), strict=True):
         run.result["test_images"] = many
-    told = conclusion(runs, ["a", "b"], []).replace("\N{NO-BREAK SPACE}", " ")
+    told = conclusion(runs, ["a", "none", "b", "c"], []).replace("\N{NO-BREAK SPACE}", " ")
     assert told == (
-        "The runs were judged by different test images, so their errors are not compared: a 75.00 % of 4, b 80.00 % of 5."
+        "The runs were judged by different test images, so their errors are not compared: "
+        "a 75.00 % of 4, b 80.00 % of 5, c 70.00 %."
     )
+    for run in runs:
+        run.result["test_images"] = 4
+    assert "c has the lowest error" in conclusion(runs, ["a", "none", "b", "c"], [])
 
 
 def test_nobody_wins_a_tie():

@@ -48,7 +48,7 @@ def plan(
     for section, field in {place for values in grid.values() for place in values}:
         _refuse(section, field, given, "leave it out beside --sweep")
     recipes = {
-        (f"{label}{behind}", fold): _composed(label, config, _settings(label, options, fold, given, values))
+        (f"{label}{behind}", fold): _composed(label, options, config, _settings(label, options, fold, given, values))
         for fold in numbers
         for label, options in specs.items()
         for behind, values in grid.items()
@@ -161,11 +161,11 @@ def command_line(
     return shlex.join(["maxmatch", "benchmark", *([data] if data else []), *(word for pair in named for word in pair)])
 
 
-def _composed(label: str, config: str | None, values: Given) -> Recipe:
+def _composed(label: str, options: Mapping[str, Any], config: str | None, values: Given) -> Recipe:
     try:
         return compose(config=config, given=values)
     except UsageError as error:
-        if ":" in label and str(error).partition(" ")[0] in label:  # it is about an option of this method
+        if str(error).partition(" ")[0] in options:  # which begins with what is wrong: say whose option it is
             raise UsageError(f"--methods {label}: {error}") from None
         raise
 

@@ -159,11 +159,11 @@ def _conclude(
     known = [(run.error, name) for run, name in zip(runs, called, strict=True) if run.error is not None]
     if not known:
         return "No run has a measured error."
-    if len({run.figure("test_images") for run in runs if run.error is not None} - {None}) > 1:
+    judged = [run.figure("test_images") for run in runs if run.error is not None]
+    if len(set(judged) - {None}) > 1:
         each = ", ".join(
-            f"{name} {_percent(run.error)} of {run.figure('test_images') or 0:,.0f}"
-            for run, name in zip(runs, called, strict=True)
-            if run.error is not None
+            f"{name} {_percent(error)}" + ("" if many is None else f" of {many:,.0f}")
+            for many, (error, name) in zip(judged, known, strict=True)
         )
         return f"The runs were judged by different test images, so their errors are not compared: {each}."
     error, best = min(known)

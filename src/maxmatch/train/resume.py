@@ -39,8 +39,8 @@ def saved_data(folder: Path) -> DataSettings:
 
 def _saved_values(folder: Path) -> Values:
     if not (folder / "recipe.json").exists():
-        inside = next(folder.glob("*/fold-*/recipe.json"), None)
-        hint = f"; those of a benchmark are {folder}/*/*" if inside else ""
+        deeper = next((stars for stars in ("*", "*/*") if any(folder.glob(f"{stars}/recipe.json"))), None)
+        hint = f"; there are some in {folder}/{deeper}" if deeper else ""
         raise UsageError(f"{folder} holds no run: give the folder of one, as maxmatch train makes it{hint}")
     return read_values(folder / "recipe.json")
 
