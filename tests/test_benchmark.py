@@ -629,7 +629,7 @@ def test_runs_of_a_method_that_was_changed_since_are_not_taken_for_its_own(tmp_p
     for damaged in (tmp_path / "died again").rglob("checkpoint/*"):
         damaged.write_bytes(b"")
     code, _, err = edited(changed)
-    assert (code, "no sound checkpoint is left" in err) == (1, True)  # that run fails, and others would go on
+    assert (code, "failed: no sound checkpoint is left" in err) == (1, True)  # that run; others would go on
     sys.modules.pop("changing")
 
 
