@@ -3,8 +3,9 @@
     python benchmarks/search.py cifar10 "cifar10@250 --steps 5000 --fold 1" plan.txt --jobs 2
 
 A line of the plan is a name, a colon and what `maxmatch train` gets beside the common words; `-` reads the plan from
-standard input. `--jobs` runs several at a time: their errors count then, their steps/s don't. The record, here
-records/search-cifar10.json, holds for each run its command, commit, result.json and every evaluation on the way.
+standard input. `--jobs` runs several at a time: their errors count then, their steps/s don't; `--beside` says how many
+others, begun elsewhere, share the device. The record, here records/search-cifar10.json, holds for each run its command,
+commit, result.json and every evaluation on the way.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ def main() -> None:
     parser.add_argument("common", help="what every run gets, data first")
     parser.add_argument("plan")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--beside", type=int, default=0)
     given = parser.parse_args()
     text = sys.stdin.read() if given.plan == "-" else Path(given.plan).read_text()
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     runs = [tuple(part.strip() for part in line.split(":", 1)) for line in lines if line]
     path = FOLDER / f"search-{given.record}.json"
+    at_once = given.jobs + given.beside
     with ThreadPoolExecutor(given.jobs) as pool:
-        for _ in pool.map(lambda run: add(path, *run, given.common, given.jobs), runs):
+        for _ in pool.map(lambda run: add(path, *run, given.common, at_once), runs):
             pass
 
 
