@@ -432,6 +432,13 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_a_sound_checkpoint(tiny, t
     assert all(t.isfinite().all() for t in newest.values())
 
 
+def test_a_loss_that_was_never_finite_is_no_matter_of_the_learning_rate(tiny, tmp_path):
+    wild = tiny("fixmatch", method={"weight": 1e308, "threshold": 0.0})
+    with pytest.raises(UserError, match=r"unlabeled loss is not finite at step 0, .* how fixmatch makes it") as told:
+        fit(wild, tmp_path / "a", quiet=True)
+    assert "lr" not in str(told.value)
+
+
 def test_a_bad_step_is_skipped_not_taken(tiny, tmp_path):
     """The update of a step whose loss is not finite must not reach the weights."""
     run = begin(resolve(tiny("fixmatch"), device="cpu", threads=1), tmp_path / "a", quiet=True)

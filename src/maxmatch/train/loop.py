@@ -281,8 +281,15 @@ class Training:
 
     def _stop_if_not_finite(self) -> None:
         failure = self.step.health.failure()
-        if failure:
-            raise self._failed(f"the {failure[0]} loss is not finite at step {failure[1]}")
+        if failure is None:
+            return
+        term, step = failure
+        what = f"the {term} loss is not finite at step {step}"
+        if step == 0:  # no learning rate does that
+            began = "" if self.recipe.train.init is None else ", and at the weights of --init"
+            makes = f"look at how {method_name(self.recipe.method)} makes it and at its settings{began}"
+            raise UserError(f"{what}, before anything was learned: {makes}")
+        raise self._failed(what)
 
     def _failed(self, what: str) -> UserError:
         sound = checkpoints(self.folder / "checkpoint")
