@@ -90,6 +90,11 @@ def test_the_readme_s_errors_and_seconds_are_those_of_the_records():
     for name, row in (("fast-10min", "`fast-10min` had {} % there"), ("fast-1min", "| {} (fold 3) | {:.0f} |")):
         alone = json.loads((records / "cifar10-250-alone" / f"{name}.json").read_text())
         assert row.format(f"{alone['result']['error']['last']:.2f}", alone["seconds_by_the_clock"]) in readme, name
+    five = json.loads((records / "cifar10-250-folds" / "benchmark.json").read_text())["table"]["methods"]
+    means = {row["method"]: row["last"]["mean"] for row in five}
+    assert f"| {means['maxmatch']:.2f}, and {means['fixmatch']:.2f} (five folds" in readme
+    plain = json.loads((records / "cifar10-250-maxmatch.json").read_text())
+    assert f"| {plain['results']['error']['last']:.2f} | |" in readme
     pairs = [
         "{:.2f} and {:.2f}".format(
             *(
@@ -120,3 +125,32 @@ def test_the_table_of_the_worst_case_is_that_of_its_records():
         if run["method"] in times:
             each = times[run["method"]]
             assert row[2:] == [f"{1e3 / each:.1f}", f"{each / times['fixmatch']:.2f} |"], run["method"]
+
+
+def test_the_tables_of_the_search_are_those_of_their_records():
+    """Each error of docs/search.md, by its steps; on digits by the method, its folds and the record it names."""
+    text = (ROOT / "docs" / "search.md").read_text()
+    records = ROOT / "benchmarks" / "records"
+    runs = json.loads((records / "search-cifar10-250.json").read_text())
+    known = {(f"{run['result']['steps']:,}", f"{run['result']['error']['last']:.2f}") for run in runs}
+    settings = text.partition("## Settings")[2].partition("## Who")[0]
+    rows = re.findall(r"^\| .* \| ([\d,]+) \|(.*)\|$", settings, re.MULTILINE)
+    shown = {(steps, error) for steps, errors in rows for error in re.findall(r"\d+\.\d\d", errors)}
+    assert len(shown) > 45
+    assert shown <= known
+    digits = text.partition("## On digits")[2]
+    rows = re.findall(r"^\| .* \| `(\S+)` \| (\S+) \|(.*)\| (\S+) \| .*/(digits\S+)/", digits, re.MULTILINE)
+    assert len(rows) > 15
+    first = _by_fold(records / rows[0][4], rows[0][0])["last"]
+    for method, error, difference, robust, folder in rows:
+        found = _by_fold(records / folder, method)
+        assert (error, robust) == (f"{found['last'].mean():.2f}", f"{found['robust_error'].mean():.1f}"), method
+        more = found["last"] - first
+        told = f" {more.mean():+.2f} +- {more.std(ddof=1) / len(more) ** 0.5:.2f} "
+        assert difference == told or (method == rows[0][0] and not difference.strip()), method
+
+
+def _by_fold(folder, method):
+    runs = json.loads((folder / "benchmark.json").read_text())["runs"]
+    own = sorted((run for run in runs if run["method"] == method), key=lambda run: run["fold"])
+    return {name: np.array([run[name] for run in own]) for name in ("last", "robust_error")}

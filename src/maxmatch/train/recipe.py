@@ -102,7 +102,7 @@ class TrainSettings:
     batch: int = 64  # labelled images a step
     ratio: int = 7  # unlabelled images for each
     micro_batch: int | None = None  # images through the net at a time: less memory, a third more work
-    optimizer: Literal["sgd", "muon"] = "sgd"  # muon learns more in a short run (docs/speed.md); the papers have sgd
+    optimizer: Literal["sgd", "muon"] = "sgd"  # muon learns more in a short run (docs/search.md); the papers have sgd
     lr: float = 0.03
     head_lr: float | None = None  # that of the net's last layer, for finetuning; None: lr
     momentum: float = 0.9
