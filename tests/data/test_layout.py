@@ -36,7 +36,7 @@ def test_labelled_and_unlabelled_beside_each_other(tmp_path):
     }  # fmt: skip
     assert listing.classes == ("cat", "dog")
     assert listing.test_files == ()
-    assert "notes: not in labeled/; left out" in listing.notes[0]
+    assert "notes: 1 pictures that are not in labeled/; left out" in listing.notes[0]
     assert "1 pictures lie in no class folder (loose.png); left out" in listing.notes[1]
     assert "no error is measured" in listing.notes[2]
 
@@ -44,6 +44,72 @@ def test_labelled_and_unlabelled_beside_each_other(tmp_path):
 def test_the_other_spelling(tmp_path):
     put(tmp_path, "labelled/a/1.png", "labelled/b/2.png", "unlabelled/3.png")
     assert set(labels_of(read_layout(tmp_path)).values()) == {"a", "b", None}
+
+
+def test_capitals_are_the_same_names(tmp_path):
+    put(tmp_path / "a", "Train/a/1.png", "Train/b/2.png", "Unlabeled/3.png", "TEST/a/4.png")
+    listing = read_layout(tmp_path / "a")
+    assert labels_of(listing) == {"Train/a/1.png": "a", "Train/b/2.png": "b", "Unlabeled/3.png": None}
+    assert listing.test_files == ("TEST/a/4.png",)
+    put(tmp_path / "b", "Labeled/a/1.png", "Labeled/b/2.png", "UNLABELLED/3.png")
+    assert labels_of(read_layout(tmp_path / "b")) == {
+        "Labeled/a/1.png": "a", "Labeled/b/2.png": "b", "UNLABELLED/3.png": None,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("Training", "train"),
+        ("valid", "val"),
+        ("validation", "val"),
+        ("testing", "test"),
+        ("unlabelled_pics", "unlabeled"),
+    ],
+)
+def test_what_others_call_a_folder_is_no_class(tmp_path, name, meant):
+    put(tmp_path, "a/1.png", "b/2.png", f"{name}/3.png")
+    with pytest.raises(UsageError, match=f"{name}: if {meant}/ is meant, call it so"):
+        read_layout(tmp_path)
+    put(tmp_path, "labeled/a/1.png", "labeled/b/2.png")  # nor is it left out beside labeled/
+    with pytest.raises(UsageError, match=f"if {meant}/ is meant"):
+        read_layout(tmp_path)
+
+
+def test_no_class_within_labeled_is_called_unlabeled(tmp_path):
+    put(tmp_path, "labeled/a/1.png", "labeled/b/2.png", "labeled/Unlabeled/3.png")
+    with pytest.raises(UsageError, match="labeled/Unlabeled: a class can't have that name"):
+        read_layout(tmp_path)
+
+
+def test_words_that_stand_for_no_label(tmp_path):
+    put(tmp_path / "all", *(f"{i}.png" for i in range(9)))
+    rows = ["filename,class", "0.png,a", "1.png,b", "2.png,NaN", "3.png,nan", "4.png,n/a", "5.png,none", "6.png,-1"]
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    listing = read_layout(tmp_path / "all", tmp_path / "t.csv")
+    assert listing.classes == ("a", "b", "none")
+    assert {f for f, label in labels_of(listing).items() if label} == {"0.png", "1.png", "5.png"}
+    told = " ".join(listing.notes)
+    assert "1 rows say 'NaN', taken as unlabelled" in told
+    assert "1 rows say 'none', taken as a class; leave the label blank" in told
+    assert "filename" not in told
+
+
+def test_predictions_are_no_labels(tmp_path):
+    put(tmp_path / "all", "1.png", "2.png")
+    (tmp_path / "next.csv").write_text("path,label,confidence,disagreement\n1.png,a,0.9,0.1\n2.png,b,0.4,0.3\n")
+    with pytest.raises(UsageError, match=r"next\.csv: these are predictions, which nobody has checked"):
+        read_layout(tmp_path / "all", tmp_path / "next.csv")
+
+
+def test_a_class_that_is_wholly_in_the_test_is_told_so(tmp_path):
+    put(tmp_path, "labeled/a/1.png", "labeled/b/2.png", "labeled/b/3.png", "unlabeled/4.png")
+    for name in ("test/a/5.png", "test/b/6.png"):
+        (tmp_path / name).parent.mkdir(parents=True)
+    (tmp_path / "test/a/5.png").write_bytes((tmp_path / "labeled/a/1.png").read_bytes())
+    (tmp_path / "test/b/6.png").write_bytes((tmp_path / "labeled/b/2.png").read_bytes())
+    with pytest.raises(UsageError, match="every picture labelled 'a' is also in the test"):
+        read_layout(tmp_path)
 
 
 def test_plain_class_folders_and_a_test_folder(tmp_path):
@@ -246,7 +312,7 @@ def test_folders_that_can_not_be_learned_from(tmp_path, files, line):
 
 def test_tables_that_are_none(tmp_path):
     put(tmp_path / "all", "1.png")
-    for content, line in ((b"", "no rows"), (b"path,class\n1.png,a\n", "no column 'label'"), (b"\xff\xfe\x00", "CSV")):
+    for content, line in ((b"", "no rows"), (b"path,kind\n1.png,a\n", "no column 'label'"), (b"\xff\xfe\x00", "CSV")):
         (tmp_path / "t.csv").write_bytes(content)
         with pytest.raises(UsageError, match=line):
             read_layout(tmp_path / "all", tmp_path / "t.csv")

@@ -4,10 +4,38 @@ from __future__ import annotations
 
 import csv
 import posixpath
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from maxmatch.errors import UsageError
+
+PATHS = ("path", "file", "filename", "file_name", "filepath", "image", "picture")  # what a first line calls them
+LABELS = ("label", "class", "category", "target")
+NOTHING = ("nan", "null", "n/a", "<na>", "unlabeled", "unlabelled")  # what tables write where there is no label,
+DOUBTFUL = ("none", "na", "unknown", "?", "-")  # and what may as well be a class
+
+
+class Nothing:
+    """Words of a table that stand for no label."""
+
+    def __init__(self, label_file: Path) -> None:
+        self._label_file = label_file
+        self._seen: Counter[str] = Counter()
+
+    def or_label(self, label: str) -> str:
+        """The label, or '' where a word says that there is none; -1 is that in arrays."""
+        if label.casefold() in (*NOTHING, *DOUBTFUL):
+            self._seen[label] += 1
+        return "" if label == "-1" or label.casefold() in NOTHING else label
+
+    def hints(self) -> list[str]:
+        """What to tell of such words."""
+        return [
+            f"{self._label_file}: {count:,} rows say '{word}', taken as "
+            + ("unlabelled" if word.casefold() in NOTHING else "a class; leave the label blank where there is none")
+            for word, count in self._seen.items()
+        ]
 
 
 def inside(root: Path, name: str) -> Iterator[str]:
@@ -50,21 +78,25 @@ def read_rows(label_file: Path) -> list[tuple[str, str]]:
     if any("\0" in cell for line in lines for cell in line):
         raise UsageError(f"{label_file}: it is no CSV in UTF-8, as UTF-16 and spreadsheets are none; save it so")
     lines = [line for line in lines if any(cell.strip() for cell in line)]
-    head = [cell.strip().lower() for cell in lines[0]] if lines else []
-    if "path" in head:
-        place = (head.index("path"), head.index("label") if "label" in head else None)
-        if place[1] is None:
-            raise UsageError(f"{label_file}: its first line has no column 'label'; path,label is wanted")
-        lines = lines[1:]
-    else:
-        place = (0, 1)
+    place = _columns(label_file, [cell.strip().lower() for cell in lines[0]]) if lines else None
+    lines, (name_at, label_at) = (lines, (0, 1)) if place is None else (lines[1:], place)
     rows = []
     for line in lines:
-        path = line[place[0]].strip() if len(line) > place[0] else ""
-        label = line[place[1]].strip() if place[1] is not None and len(line) > place[1] else ""
+        path, label = (line[at].strip() if len(line) > at else "" for at in (name_at, label_at))
         if not is_text(label):
             raise other_encoding(label_file, label)
         rows.append((path, label))
     if not rows:
         raise UsageError(f"{label_file}: no rows in it; path,label is wanted")
     return rows
+
+
+def _columns(label_file: Path, head: list[str]) -> tuple[int, int] | None:
+    """Where a first line says that paths and labels stand; None where it is a row like the others."""
+    if {"path", "label", "confidence"} <= {*head}:
+        what = "these are predictions, which nobody has checked"
+        raise UsageError(f"{label_file}: {what}; keep the rows that you have, and no columns but path,label")
+    name, label = (next((word for word in words if word in head), None) for words in (PATHS, LABELS))
+    if name == "path" and label is None:
+        raise UsageError(f"{label_file}: its first line has no column 'label'; path,label is wanted")
+    return None if name is None or label is None else (head.index(name), head.index(label))

@@ -3,6 +3,7 @@
 Three layouts are read: `labeled/CLASS/**` beside `unlabeled/**`; plain class folders, `CLASS/**` or `train/CLASS/**`,
 whose labels may be hidden; and one folder with a CSV file of path,label, where a blank label, or no row, is unlabelled.
 `unlabeled/**` and `test/CLASS/**`, or `val/CLASS/**` where there is no test, may stand beside class folders too.
+These names may be written in capitals; what others call them (`valid`, `training`) is refused, lest it become a class.
 
 Without a test about a fifth of each class with at least five labelled pictures is kept for it, chosen by the bytes of
 the files: the same ones whatever the seed, copies together, and more labels never turn a training picture into a test
@@ -21,12 +22,13 @@ from pathlib import Path
 from typing import IO
 
 from maxmatch.data.folder import find_broken_links, find_pictures, is_picture, opens
-from maxmatch.data.label_file import inside, is_text, other_encoding, read_rows
+from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows
 from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
 RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
+ELSEWHERE = {"training": "train", "testing": "test", "valid": "val", "validation": "val"}  # what others call them
 COMPARED = 50_000  # up to so many labelled pictures are compared with one another
 SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
 HELD_OUT = 5  # one picture in so many is kept for the test
@@ -82,7 +84,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     notes: list[str] = []
     hints: list[str] = []
     tops = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
-    tests_at = [name for name in TEST if name in tops]
+    tests_at = _called(tops, TEST)
     found = _by_folders(root, tops, notes) if label_file is None else _by_csv(root, label_file, tests_at, notes, hints)
     gone = find_broken_links(root)
     if gone:
@@ -108,8 +110,9 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     if not tests:
         found, tests = _hold_out(root, found, names)
     found = _without_copies(root, found, tests, notes)
-    if not any(found.values()):
-        raise UsageError(f"{root}: every labelled picture is also in the test; put others into one of the two")
+    if lost := sorted({*names} - {*found.values()}):
+        which = "labelled picture" if len(lost) == len(names) else f"picture labelled '{lost[0]}'"
+        raise UsageError(f"{root}: every {which} is also in the test; put others into one of the two")
     if strict and notes:
         raise UsageError(f"{notes[0]} (--strict refuses that)")
     notes += hints
@@ -149,19 +152,33 @@ def told(names: Sequence[str], few: int = FEW) -> str:
 
 def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, str]:
     """Labelled pictures from labeled/, else from train/, else from class folders; unlabelled ones beside them."""
-    classes = [name for name in tops if name not in RESERVED]
-    parts = [name for name in LABELLED if name in tops] or [name for name in TRAIN if name in tops]
+    classes = [name for name in tops if name.casefold() not in RESERVED]
+    for name in classes:
+        if (meant := _meant(name)) and find_pictures(root / name):
+            raise UsageError(f"{root / name}: if {meant}/ is meant, call it so; a class can't have that name")
+    parts = _called(tops, LABELLED) or _called(tops, TRAIN)
     if parts:
         found = _within(root, parts, notes)
         for name in classes:
-            if find_pictures(root / name):
-                notes.append(f"{root / name}: not in {parts[0]}/; left out")
+            if count := len(find_pictures(root / name)):
+                told_of = f"{count:,} pictures that are not in {parts[0]}/; left out"
+                notes.append(f"{root / name}: {told_of} (without labels they belong into unlabeled/)")
         _note_loose(root, notes)
     else:
         found = _by_class(root, classes, notes)
-    for top in (name for name in UNLABELLED if name in tops):
+    for top in _called(tops, UNLABELLED):
         found |= {f"{top}/{path}": "" for path in find_pictures(root / top)}
     return found
+
+
+def _called(tops: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The folders that have one of these names, in the order of the names, in capitals or not."""
+    return [top for name in names for top in tops if top.casefold() == name]
+
+
+def _meant(name: str) -> str | None:
+    """What a folder that has none of our names but another's for it is called here."""
+    return "unlabeled" if name.casefold().startswith(UNLABELLED) else ELSEWHERE.get(name.casefold())
 
 
 def _within(root: Path, parts: Sequence[str], notes: list[str]) -> dict[str, str]:
@@ -175,6 +192,9 @@ def _within(root: Path, parts: Sequence[str], notes: list[str]) -> dict[str, str
 def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict[str, str]:
     if classes is None:
         classes = [entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
+        for name in classes:
+            if (name.casefold() in RESERVED or _meant(name)) and find_pictures(folder / name):
+                raise UsageError(f"{folder / name}: a class can't have that name; call it otherwise, or move it out")
     found: dict[str, str] = {}
     for name in sorted(classes):
         here = {f"{name}/{path}": name for path in find_pictures(folder / name)}
@@ -196,7 +216,7 @@ def _by_csv(
 ) -> dict[str, str]:
     """All pictures of the folder but those of a test, labelled as the file says; `hints` tell of no fault."""
     found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
-    missing, twice = [], []
+    missing, twice, nothing = [], [], Nothing(label_file)
     seen: dict[str, str] = {}
     rows = read_rows(label_file)
     for name, label in rows:
@@ -208,7 +228,7 @@ def _by_csv(
         elif seen.setdefault(path, label) != label:
             twice.append(path)
         else:
-            found[path] = "" if label == "-1" else label  # as in arrays
+            found[path] = nothing.or_label(label)
     for path in twice:
         found[path] = ""
     if len(missing) == len(rows):
@@ -220,7 +240,8 @@ def _by_csv(
         notes.append(f"{label_file}: {len(missing)} files are not in {root} ({told(missing, 3)}); left out")
     if twice:
         notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
-    silent = sorted(path for path in found if path not in seen and path.split("/")[0] in LABELLED)
+    hints += nothing.hints()
+    silent = sorted(path for path in found if path not in seen and path.split("/")[0].casefold() in LABELLED)
     if silent:
         told_of = f"{len(silent)} pictures of {silent[0].split('/')[0]}/ ({told(silent, 3)})"
         hints.append(f"{label_file}: it alone says the labels, and {told_of} have no row; taken as unlabelled")
