@@ -47,10 +47,13 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
 
     >>> unknown("method", "fixmach", ["fixmatch", "maxmatch"])
     "unknown method 'fixmach': did you mean 'fixmatch'?"
+    >>> unknown("setting", "train.lerning_rate", ["train.lr", "train.kernels"])
+    "unknown setting 'train.lerning_rate': did you mean 'train.lr'?"
     """
     names = sorted(known)
     section, dot, last = name.rpartition(".")
-    meant = f"{section}{dot}{ALIASES.get(last.replace('-', '_'), '')}"
+    alias = difflib.get_close_matches(last.replace("-", "_"), ALIASES, n=1, cutoff=0.8)
+    meant = f"{section}{dot}{ALIASES[alias[0]] if alias else ''}"
     if meant in names:
         return f"unknown {what} '{name}': did you mean '{meant}'?"
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)

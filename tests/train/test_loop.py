@@ -225,20 +225,51 @@ def test_no_signal_loses_anything(tmp_path):
     """Real processes, stopped at a random step by each signal and resumed, against one left alone."""
     whole = tmp_path / "whole"
     subprocess.run(command(*LONG, "--out", whole), check=True, capture_output=True, env=ENVIRONMENT)
-    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         out = tmp_path / number.name
         process = start(out)
         wait_for(out / "checkpoint" / f"{random.randrange(10, 100, 10):09d}.safetensors", process)
         time.sleep(random.random() * 0.05)
         process.send_signal(number)
         _, said = process.communicate(timeout=60)
-        assert process.returncode == {9: -9, 15: 143, 2: 130}[number], said
+        assert process.returncode == {9: -9, 15: 143, 2: 130, 1: 129}[number], said
         if number != signal.SIGKILL:
             assert "nothing is lost: type maxmatch train --resume --out" in said
             assert said.count("Traceback") == 0
         assert not (out / "result.json").exists()
         subprocess.run(command("train", "--resume", "--out", out), check=True, capture_output=True, env=ENVIRONMENT)
         assert same(whole, out), number
+
+
+def test_a_run_that_may_not_hear_of_a_closed_terminal_goes_on(tiny, tmp_path, monkeypatch):
+    """As `nohup` has it."""
+    whole = Step.__call__
+
+    def with_signal(self, t):
+        os.kill(os.getpid(), signal.SIGHUP)
+        whole(self, t)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        monkeypatch.setattr(Step, "__call__", with_signal)
+        assert fit(tiny(), tmp_path / "a", quiet=True)["steps"] == tiny().train.steps
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_long_run_saves_by_the_clock_too(tiny, tmp_path, monkeypatch):
+    saved = []
+    monkeypatch.setattr(loop_module, "save_checkpoint", lambda folder, tensors, progress: saved.append(progress.step))
+    rarely = tiny(train={"steps": 7, "checkpoint_every": 100})
+    fit(rarely, tmp_path / "a", quiet=True)
+    assert saved == [7]
+    saved.clear()
+    ticks = iter(range(0, 10**6, loop_module.SAVED_AFTER // 2 + 1))  # two looks at the clock are more than it
+    monkeypatch.setattr(loop_module.time, "monotonic", lambda: next(ticks))
+    fit(rarely, tmp_path / "b", quiet=True)
+    assert len(saved) > 2
+    assert saved[-1] == 7
 
 
 def test_ctrl_c_saves_and_raises(tiny, tmp_path, monkeypatch):

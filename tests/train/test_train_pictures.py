@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from maxmatch.cli import run
 from maxmatch.data.pictures import Look
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, UserError
 from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.decoders import Decoders
@@ -185,7 +185,10 @@ def test_the_command_line_takes_a_folder_and_uses_the_run(photos, tmp_path, caps
     words = [word for text in [*sets, "net.name=wrn-10-1"] for word in ("--set", text)]
     assert run(["train", f"{photos}@4", "--steps", "6", "--out", str(out), *words]) == 0
     said = capsys.readouterr()
-    assert "24 pictures to learn from, 12 with a label of 2 classes (4 of them shown), 6 for the test" in said.err
+    assert (
+        "24 pictures to learn from, 12 with a label (4 of them shown) of 2 classes (disc, square), 6 for the test"
+        in said.err
+    )
     assert "--set data.side=" in said.err
     result = json.loads(said.out)
     assert (result["labels"], result["dataset"]) == (4, "folder")
@@ -239,12 +242,86 @@ def test_a_folder_by_its_bare_name_and_in_python(photos, monkeypatch):
     assert compose("photos").data.name == "folder"
 
 
+def test_a_folder_that_is_not_there_is_not_taken_for_a_data_set_alone(photos, monkeypatch):
+    from maxmatch.cli.options import parse_data
+
+    monkeypatch.chdir(photos.parent)
+    with pytest.raises(UsageError, match=r"no folder photo and no data set of that name: did you mean \./photos\?"):
+        parse_data("photo")
+    with pytest.raises(UsageError, match="'cifar10'.*no folder of that name either"):
+        parse_data("cifar_10")
+
+
+def test_what_can_be_refused_is_refused_before_pictures_are_read(photos, tmp_path, monkeypatch):
+    def unread(*_, **__):
+        raise AssertionError("pictures were read")
+
+    (tmp_path / "notes").write_text("mine")
+    fit(recipe_of(photos), tmp_path / "a", quiet=True)
+    monkeypatch.setattr("maxmatch.train.fit.load_data", unread)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match="already holds a run"):
+        fit(recipe_of(photos), tmp_path / "a", quiet=True)
+    with pytest.raises(UsageError, match="notes is a file"):
+        fit(recipe_of(photos), tmp_path / "notes", quiet=True)
+    with pytest.raises(UserError, match="nowhere"):
+        fit(recipe_of(photos, train={"init": str(tmp_path / "nowhere")}), tmp_path / "b", quiet=True)
+    with pytest.raises(UserError, match="cuda"):
+        fit(recipe_of(photos, train={"device": "cuda"}), tmp_path / "b", quiet=True)
+
+
+def test_a_broken_test_picture_is_taken_off_their_number(photos, tmp_path, capsys):
+    shutil.copytree(photos, tmp_path / "photos")
+    victim = next((tmp_path / "photos/test/disc").iterdir())
+    victim.write_bytes(victim.read_bytes()[:100])
+    fit(recipe_of(tmp_path / "photos"), tmp_path / "a")
+    assert "which leaves 24 to learn from, 12 with a label, 5 for the test" in capsys.readouterr().err
+
+
+def test_a_table_of_labels_is_previewed_and_its_settings_listed(photos, tmp_path, capsys):
+    table = tmp_path / "labels.csv"
+    rows = [f"{path.relative_to(photos).as_posix()},{path.parent.name}" for path in (photos / "labeled").rglob("*.png")]
+    table.write_text("\n".join(rows))
+    assert run(["preview", str(photos), "--labels", str(table), "--out", str(tmp_path / "p.png")]) == 0
+    assert (tmp_path / "p.png").exists()
+    assert run(["settings", str(photos), "--labels", str(table)]) == 0
+    assert str(table) in capsys.readouterr().out
+
+
+def test_a_run_is_asked_about_its_folder_as_it_is_now(photos, tmp_path, capsys):
+    """Label a little more: who was labelled since is not listed again, and the error is still measured."""
+    root = tmp_path / "photos"
+    shutil.copytree(photos, root)
+    fit(recipe_of(root), tmp_path / "a", quiet=True)
+    error = judge(tmp_path / "a")["error"]
+    (root / "unlabeled/disc 12.png").rename(root / "labeled/disc/disc 12.png")
+    shutil.copy(root / "unlabeled/square 13.png", root / "unlabeled/new.png")
+    assert run(["predict", "--unlabeled", str(tmp_path / "a"), "--out", str(tmp_path / "next.csv")]) == 0
+    assert "were changed since it was trained; taken as they are now" in capsys.readouterr().err
+    listed = (tmp_path / "next.csv").read_text()
+    assert len(listed.splitlines()) == 1 + 12
+    assert "unlabeled/new.png" in listed
+    assert "disc 12.png" not in listed
+    assert judge(tmp_path / "a")["error"] == error
+    assert "learned from them" not in capsys.readouterr().err
+    assert run(["train", str(root), "--resume", "--out", str(tmp_path / "a")]) == 0
+    said = capsys.readouterr().err
+    assert f"labels were changed since: type maxmatch train DATA --init {tmp_path / 'a'} --out OTHER" in said
+    (root / "unlabeled/square 15.png").rename(root / "test/square/square 15.png")
+    judge(tmp_path / "a")
+    assert "1 of 7 test pictures were not in the test" in capsys.readouterr().err
+    (root / "labeled/ring").mkdir()
+    (root / "unlabeled/new.png").rename(root / "labeled/ring/new.png")
+    with pytest.raises(UserError, match="belongs to other images"):  # a class that the net does not know
+        judge(tmp_path / "a")
+
+
 def test_other_classes_than_those_of_init_are_named(photos, tmp_path):
     fit(recipe_of(photos), tmp_path / "a", quiet=True)
     shutil.copytree(photos, tmp_path / "photos")
     for top in ("labeled", "test"):
         (tmp_path / "photos" / top / "disc").rename(tmp_path / "photos" / top / "coin")
-    with pytest.raises(UsageError, match="its class 'disc' is 'coin' in this run"):
+    with pytest.raises(UsageError, match="it has the class disc, this run has the class coin; mend"):
         fit(recipe_of(tmp_path / "photos", train={"init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
 
 

@@ -26,6 +26,7 @@ from maxmatch.methods.source import own_code
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
 from maxmatch.train.checkpoint import saved_code
+from maxmatch.train.decoders import stops
 from maxmatch.train.fit import draw_split, finished_result, fit
 from maxmatch.train.pictures import digest_of_pictures, load_data
 from maxmatch.train.recipe import DataSettings
@@ -109,7 +110,7 @@ def run_all(
     begins: Callable[[Planned], None],
     ended: Callable[[Planned, Outcome], None],
 ) -> None:
-    """Run them all, telling of each; a run that fails leaves the others. SIGINT and SIGTERM raise `Stopped`."""
+    """Run them all, telling of each; a run that fails leaves the others. A signal to stop raises `Stopped`."""
     with _signals():
         if jobs > 1:
             _apart(runs, jobs, begins, ended)
@@ -238,7 +239,7 @@ def _stop(processes: Sequence[Any]) -> None:
 
 @contextmanager
 def _signals() -> Iterator[None]:
-    """Within: SIGINT and SIGTERM raise `Stopped`, but for a run's loop, which first saves where it is."""
+    """Within: what stops a run raises `Stopped`, but for a run's loop, which first saves where it is."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -246,7 +247,7 @@ def _signals() -> Iterator[None]:
     def stop(number: int, _: object) -> None:
         raise Stopped(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, stop) for number in stops()}
     try:
         yield
     finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -145,7 +146,11 @@ def parse_data(text: str) -> list[tuple[str, str, Any]]:
 
         if name in RECIPES:
             raise UsageError(f"{name} is a recipe, not a data set: type --config {name}")
-        raise UsageError(unknown("data set", name, DATASETS))
+        beside = [entry.name for entry in Path().iterdir() if entry.is_dir()]
+        near = next(iter(get_close_matches(name, [*DATASETS, *beside], n=1)), None)
+        if near in beside:
+            raise UsageError(f"there is no folder {name} and no data set of that name: did you mean ./{near}?")
+        raise UsageError(f"{unknown('data set', name, DATASETS)} There is no folder of that name either.")
     if at and not labels:
         raise UsageError(f"{text}: a number of labels is wanted behind the @; type {name}@40")
     return [("data", "name", name), *([("data", "labels", labels)] if at else [])]

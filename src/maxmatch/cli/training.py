@@ -88,10 +88,10 @@ def train(
     one_length(steps, epochs)
     typed = given(
         data, sets, method=method, k=k, over=over, strategy=strategy, steps=steps, epochs=epochs, seed=seed, fold=fold,
-        device=device, init=init, protocol=protocol, labels=str(labels.absolute()) if labels else None, strict=strict,
+        device=device, init=init, protocol=protocol, labels=_absolute(labels), strict=strict,
     )  # fmt: skip
     from maxmatch.methods import method_name
-    from maxmatch.train.fit import finished_result, fit
+    from maxmatch.train.fit import finished_result, fit, is_changed
     from maxmatch.train.launcher import began
     from maxmatch.train.pictures import describe, title
     from maxmatch.train.recipes import compose
@@ -116,6 +116,9 @@ def train(
         finished = finished_result(out, recipe)
         if finished is not None and speaks():
             more = "" if recipe.method.needs.in_order else f"; for more, add {_more(recipe.train)}"
+            if is_changed(recipe, out):
+                run = shlex.quote(str(out))
+                more = f"; its pictures or labels were changed since: type maxmatch train DATA --init {run} --out OTHER"
             print(f"{out} is finished: {finished['steps']} steps{more}", file=sys.stderr)
         print_result(
             out,
@@ -137,6 +140,7 @@ def preview(
     k: Annotated[int, typer.Option("--k", help="Strong views per image.", min=1, max=16)] = 5,
     images: Annotated[int, typer.Option("--images", help="How many images.", min=1, max=64)] = 8,
     seed: Annotated[int, typer.Option("--seed")] = 1,
+    labels: Labels = None,
     config: Config = None,
     sets: Sets = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is no such sheet.")] = False,
@@ -148,7 +152,7 @@ def preview(
     from maxmatch.train.recipes import compose
 
     refuse_to_replace(out, force, ours=OURS)
-    recipe = compose(config=config, given=given(data, sets))
+    recipe = compose(config=config, given=given(data, sets, labels=_absolute(labels)))
     found = load_data(recipe)
     sheet = draw_sheet(found, make_views(recipe.augment, found.side), k, images, seed)
     try:
@@ -162,12 +166,17 @@ def preview(
 def settings(
     data: Data = None,
     method: MethodName = None,
+    labels: Labels = None,
     config: Config = None,
 ) -> None:
     """List every setting with its value, as TOML that --config reads: maxmatch settings > mine.toml"""
     from maxmatch.train.recipes import compose
 
-    print(compose(config=config, given=given(data, None, method=method)).to_toml(), end="")
+    print(compose(config=config, given=given(data, None, method=method, labels=_absolute(labels))).to_toml(), end="")
+
+
+def _absolute(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
 
 
 def _more(train: TrainSettings) -> str:

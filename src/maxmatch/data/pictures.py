@@ -138,7 +138,8 @@ def _left_out(
         raise UsageError(f"{line}: mend or remove them, or leave --strict out")
     kept = listing.without(broken)
     labelled = sum(label >= 0 for label in kept.labels)
-    say(f"warning: {line}; left out, which leaves {len(kept.files):,} to learn from, {labelled:,} with a label")
+    test = f", {len(kept.test_files):,} for the test" if len(kept.test_files) < len(listing.test_files) else ""
+    say(f"warning: {line}; left out, which leaves {len(kept.files):,} to learn from, {labelled:,} with a label{test}")
     shown = {label for label in kept.labels if label >= 0}
     gone = [name for number, name in enumerate(kept.classes) if number not in shown]
     if gone:

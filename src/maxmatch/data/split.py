@@ -37,6 +37,10 @@ Protocol = Literal["balanced", "proportional", "google", "usb", "paper"]
 Indices = npt.NDArray[np.int64]
 
 
+class OtherImages(UserError):
+    """A split was made of other images, or other labels, than those that are there."""
+
+
 @dataclass(frozen=True, eq=False)
 class Split:
     """Positions in the training images: those whose label is shown, and those shown without."""
@@ -90,9 +94,9 @@ def load_split(path: Path, data_sha256: str) -> Split:
     if record.get("sha256") != split.sha256():
         raise UserError(f"{path} was changed after it was written: restore it, or train anew with --force")
     if record.get("data_sha256") != data_sha256:
-        raise UserError(
-            f"{path} belongs to other images than these, some were added, removed or changed: use the same data, "
-            "or train anew with another --out, from these weights with --init"
+        raise OtherImages(
+            f"{path} belongs to other images than these, some were added, removed, changed or labelled: use the same "
+            "data, or train anew with another --out, from these weights with --init"
         )
     return split
 

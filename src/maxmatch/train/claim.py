@@ -17,19 +17,31 @@ PARTS = (*FILES, "checkpoint", "tensorboard", RECIPE)
 BEFORE = ".before"
 
 
-def claim(folder: Path, force: bool) -> None:
-    """Make the folder ours. A run that is there stays unless `force` says otherwise, or it has no step to lose."""
-    folder.mkdir(parents=True, exist_ok=True)
+def refuse_taken(folder: Path, force: bool) -> None:
+    """Refuse a folder that is no place for a new run; nothing is touched."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{folder} is a file: give another --out")
     if not (folder / RECIPE).exists():
-        if any(not path.name.startswith(".") for path in folder.iterdir()):
+        if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
             raise UsageError(f"{folder} is not empty and holds no run: give another --out")
-        return
-    begun = any((folder / name).exists() for name in ("checkpoint", "result.json"))
-    if begun and not force:
+    elif _begun(folder) and not force:
         raise UsageError(
             f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out "
             "(in Python: resume=True, force=True)"
         )
+
+
+def _begun(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("checkpoint", "result.json"))
+
+
+def claim(folder: Path, force: bool) -> None:
+    """Make the folder ours. A run that is there stays unless `force` says otherwise, or it has no step to lose."""
+    folder.mkdir(parents=True, exist_ok=True)
+    refuse_taken(folder, force)
+    if not (folder / RECIPE).exists():
+        return
+    begun = _begun(folder)
     with alone_in(folder):
         if begun or not (folder / BEFORE / RECIPE).exists():  # else that one has more to lose
             _remove(folder / BEFORE)

@@ -28,8 +28,16 @@ from maxmatch.errors import UsageError, UserError
 
 Kind = Literal["threads", "processes"]
 PORTION = 16  # pictures that one of them decodes at a time, at most
-SIGNALS = (signal.SIGINT, signal.SIGTERM)  # that often go to a whole group of processes
 LOOKS = 0.2  # seconds between two looks of a process whether it is still wanted
+
+
+def stops() -> tuple[int, ...]:
+    """The signals that ask a run to stop, and often go to a whole group of processes.
+
+    A terminal that is closed sends SIGHUP, which `nohup` has ignored and Windows doesn't know.
+    """
+    hung_up = [number for number in signal.Signals if number.name == "SIGHUP"]
+    return (signal.SIGINT, signal.SIGTERM, *(n for n in hung_up if signal.getsignal(n) != signal.SIG_IGN))
 
 
 class Read(NamedTuple):
@@ -179,7 +187,7 @@ def _begin(files: Files, trays: Trays, parent: int, over: mmap.mmap) -> None:
     """
     global _shared
     _shared = files, trays
-    for number in SIGNALS:
+    for number in stops():
         signal.signal(number, signal.SIG_IGN)
     torch.set_num_threads(1)
     threading.Thread(target=_end_with, args=(parent, over), daemon=True).start()
@@ -188,7 +196,7 @@ def _begin(files: Files, trays: Trays, parent: int, over: mmap.mmap) -> None:
 @contextmanager
 def _held_signals() -> Iterator[None]:
     """Within: who is forked inherits that signals wait, and by the time they would be heard it ignores them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stops())
     try:
         yield
     finally:

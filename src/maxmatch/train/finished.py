@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from maxmatch.augment.views import Views
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images
-from maxmatch.data.split import Split, load_split, saved_left_out
+from maxmatch.data.split import OtherImages, Split, load_split, saved_left_out, saved_tested
 from maxmatch.errors import UserError
 from maxmatch.evaluate.classifier import Classifier
 from maxmatch.evaluate.classifier import load as load_classifier
@@ -43,9 +45,16 @@ class Finished(NamedTuple):
 
 
 def open_run(
-    folder: Path, device: str = "cpu", data: Images | None = None, call: str = "maxmatch.judge(folder, data=...)"
+    folder: Path,
+    device: str = "cpu",
+    data: Images | None = None,
+    call: str = "maxmatch.judge(folder, data=...)",
+    now: bool = False,
 ) -> Finished:
-    """The run of a folder; `data` stands in for a data set by name. `call` is what to type in Python with such data."""
+    """The run of a folder; `data` stands in for a data set by name. `call` is what to type in Python with such data.
+
+    Pictures are those it was trained on; with `now`, where all labels of a folder were shown, those that are there now.
+    """
     recipe = saved_recipe(folder)
     classifier = load_classifier(folder, device)
     if data is None and recipe.data.name not in (*DATASETS, "folder"):
@@ -53,8 +62,26 @@ def open_run(
     if data is None:
         refuse_moved(recipe, folder)
     images = load_data(recipe, left_out=saved_left_out(folder / "split.json")) if data is None else data
-    split = load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
+    try:
+        split = load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
+    except OtherImages:
+        if not now or recipe.data.name != "folder" or recipe.data.labels != "all" or data is not None:
+            raise
+        if images.classes != tuple(classifier.classes):
+            raise
+        print(f"{folder}: pictures or labels were changed since it was trained; taken as they are now", file=sys.stderr)
+        split = Split(np.flatnonzero(images.y.numpy() >= 0), np.arange(len(images.y)))
     views = make_views(recipe.augment, images.side).to(next(classifier.net.parameters()).device)
     if views.learner is not None:
         restore_policy(folder / "checkpoint", views.learner.learned)
     return Finished(recipe, classifier, images, split, views)
+
+
+def seen_before(folder: Path, images: Images) -> list[str]:
+    """What to say where test pictures may have been training pictures of the run in `folder`."""
+    theirs = saved_tested(folder / "split.json")
+    others = len({*images.tested} - {*theirs}) if theirs is not None else 0
+    if not others:
+        return []
+    told = f"{others} of {len(images.tested)} test pictures were not in the test of {folder}"
+    return [f"{told}, which may have learned from them: an error that is surely fair needs others, in test/CLASS/"]

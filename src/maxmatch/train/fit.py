@@ -23,13 +23,14 @@ import torch
 
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images
+from maxmatch.data.layout import told
 from maxmatch.data.split import (
+    OtherImages,
     Split,
     load_split,
     make_split,
     official_split,
     saved_left_out,
-    saved_tested,
     share_split,
     shares_follow,
 )
@@ -40,10 +41,11 @@ from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info, save_model
 from maxmatch.nets.preprocess import Preprocessing
-from maxmatch.train.claim import claim, put_back, replacing
+from maxmatch.train.claim import claim, put_back, refuse_taken, replacing
 from maxmatch.train.distributed import Ranks, check, joined
 from maxmatch.train.endings import one_line_errors, one_voice, to_resume
 from maxmatch.train.epochs import settle_epochs
+from maxmatch.train.finished import seen_before
 from maxmatch.train.launcher import launcher, note_job
 from maxmatch.train.log import find_logger
 from maxmatch.train.loop import Training
@@ -110,6 +112,19 @@ def _note_place(recipe: Recipe, folder: Path) -> None:
         write_safely(folder / "recipe.json", moved.to_json().encode())
 
 
+def is_changed(recipe: Recipe, folder: Path) -> bool:
+    """Whether pictures or labels of a run in `folder` are others now, as far as can be told without reading them."""
+    split = folder / "split.json"
+    try:
+        if recipe.data.of_pictures:
+            load_split(split, digest_of_pictures(recipe, saved_left_out(split)))
+    except OtherImages:
+        return True
+    except UserError:  # not there any more, for example
+        pass
+    return False
+
+
 def _replacing(folder: Path, training: Training, ranks: Ranks) -> AbstractContextManager[None]:
     """Within: the run trains; one that it replaces is gone at the end, or back if not a step was done."""
     return replacing(folder, lambda: training.progress.step > 0) if ranks.first else nullcontext()
@@ -126,11 +141,16 @@ def begin(
     """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
     if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
+    if ranks.first:
+        refuse_taken(folder, force)
+    find_device(recipe.train.device)
+    if (start := _start_of(recipe)) is not None:
+        read_info(start)
     images = load_data(recipe, _teller(quiet or not ranks.first), ranks=ranks) if data is None else data
     split = draw_split(recipe, images)
     recipe = settle_epochs(recipe, len(split.unlabelled), len(split.labelled))
-    training = _build(recipe, folder, images, split, _start_of(recipe), quiet, ranks)
-    training.notes += _seen_before(recipe, images)
+    training = _build(recipe, folder, images, split, start, quiet, ranks)
+    training.notes += seen_before(Path(recipe.train.init), images) if recipe.train.init is not None else []
     job = ranks.everyones(launcher())  # all ranks have come so far
     if not ranks.first:
         return training
@@ -206,18 +226,6 @@ def _start_of(recipe: Recipe) -> Path | None:
     return Path(recipe.train.init) / "model.safetensors" if recipe.train.init is not None else None
 
 
-def _seen_before(recipe: Recipe, images: Images) -> list[str]:
-    """What to say where test pictures may have been training pictures of the run that this one starts from."""
-    if recipe.train.init is None:
-        return []
-    theirs = saved_tested(Path(recipe.train.init) / "split.json")
-    others = len({*images.tested} - {*theirs}) if theirs is not None else 0
-    if not others:
-        return []
-    told = f"{others} of {len(images.tested)} test pictures were not in the test of {recipe.train.init}"
-    return [f"{told}, which may have learned from them: an error that is surely fair needs others, in test/CLASS/"]
-
-
 def _build(
     recipe: Recipe, folder: Path, images: Images, split: Split, start: Path | None, quiet: bool, ranks: Ranks
 ) -> Training:
@@ -267,10 +275,8 @@ def _take_weights(training: Training, path: Path) -> None:
     same = (theirs.net["name"], theirs.preprocessing.channels) == (ours.net["name"], ours.preprocessing.channels)
     alike = (theirs.classes, theirs.net.get("projection")) == (ours.classes, ours.net.get("projection"))
     if not same or not (encoder or alike):
-        if (theirs.net["name"], len(theirs.classes)) == (ours.net["name"], len(ours.classes)):
-            other = next(((a, b) for a, b in zip(theirs.classes, ours.classes, strict=True) if a != b), None)
-            if other is not None:
-                raise UsageError(f"{path}: its class '{other[0]}' is '{other[1]}' in this run; they must be the same")
+        if theirs.net["name"] == ours.net["name"] and theirs.classes and theirs.classes != ours.classes:
+            raise UsageError(f"{path}: {_apart(theirs.classes, ours.classes)}; mend a name, or leave --init out")
         rename = f"--set net.name={theirs.net['name']}, or " if theirs.net["name"] != ours.net["name"] else ""
         raise UsageError(
             f"{path}: {_told(theirs)}; this run has {_told(ours)}: type {rename}another --init, or leave it out"
@@ -281,6 +287,16 @@ def _take_weights(training: Training, path: Path) -> None:
             mine = {n: t for n, t in target.state_dict().items() if n.startswith(head_prefix(target))}
             weights = {n: t for n, t in net.state_dict().items() if not n.startswith(head_prefix(net))} | mine
         target.load_state_dict(weights)
+
+
+def _apart(theirs: Sequence[str], ours: Sequence[str]) -> str:
+    """How the classes of two nets differ, in words."""
+    only = [
+        f"{which} the class{'es' * (len(names) > 1)} {told(sorted(names), 5)}"
+        for which, names in (("it has", {*theirs} - {*ours}), ("this run has", {*ours} - {*theirs}))
+        if names
+    ]
+    return ", ".join(only) or "its classes are in another order than this run's"
 
 
 def _told(info: ModelInfo) -> str:

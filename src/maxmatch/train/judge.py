@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from maxmatch.errors import UserError
 from maxmatch.evaluate.errors import error_rate, top5_error
 from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.robust import robust_errors
-from maxmatch.train.finished import open_run
+from maxmatch.train.finished import open_run, seen_before
 
 
 def judge(
@@ -19,10 +20,12 @@ def judge(
     """Error, top-5 error, both robust errors over `k` views (the recipe's by default) and the confusion matrix."""
     from sklearn.metrics import confusion_matrix
 
-    finished = open_run(folder, device, data)
+    finished = open_run(folder, device, data, now=True)
     recipe, images, classes = finished.recipe, finished.images, finished.classifier.classes
     if images.test_x is None or images.test_y is None:
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured")
+    for line in seen_before(folder, images):
+        print(f"warning: {line}", file=sys.stderr)
     test_x, test_y = images.test_x.to(finished.device), images.test_y.to(finished.device)
     scores = finished.logits(test_x)
     k = k or recipe.evaluate.robust_views

@@ -7,6 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -112,7 +113,8 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar:
-            self._bar.stop()
+            with suppress(OSError):  # the terminal may be gone
+                self._bar.stop()
 
     def advance(self, step: int) -> None:
         if self._bar:

@@ -31,6 +31,7 @@ from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
+from maxmatch.train.decoders import stops
 from maxmatch.train.distributed import Ranks
 from maxmatch.train.draws import Draws
 from maxmatch.train.endings import to_resume
@@ -43,6 +44,7 @@ from maxmatch.train.result import make_result, warnings_of
 from maxmatch.train.stages import in_words
 from maxmatch.train.step import Step, choose_mode
 
+SAVED_AFTER = 300  # seconds, whatever train.checkpoint_every is: no kill costs more
 MANY = 1000  # test images: with so many the robust error takes its time
 
 
@@ -189,7 +191,7 @@ class Training:
 
     def _steps(self, metrics: Metrics | Unwritten, caught: list[int], started: float) -> None:
         settings, progress = self.recipe.train, self.progress
-        begun = time.perf_counter() - progress.seconds
+        begun, saved = time.perf_counter() - progress.seconds, time.monotonic()
         compiled: set[int] = set()  # for which K
         for t in range(progress.step, settings.steps):
             k = self.step.draws.k(t)
@@ -197,7 +199,9 @@ class Training:
             compiled.add(k)
             at = progress.step = t + 1
             last = at == settings.steps
-            stopped_by = self.ranks.largest(caught[0] if caught else 0)  # all stop after the same step
+            # All stop or save after the same step: twice the number of a signal, or 1 where a checkpoint is due.
+            wish = self.ranks.largest(2 * caught[0] if caught else int(time.monotonic() - saved > SAVED_AFTER))
+            stopped_by = wish // 2
             self.screen.advance(at)
             if self.device.type == "cpu" or at % settings.log_every == 0:
                 self._stop_if_not_finite()
@@ -205,10 +209,11 @@ class Training:
                 self._log(metrics, at)
             if at % settings.evaluate_every == 0 or last:
                 self._evaluate(metrics, at)
-            if at % settings.checkpoint_every == 0 or last or stopped_by:
+            if at % settings.checkpoint_every == 0 or last or wish:
                 progress.seconds = time.perf_counter() - begun
                 progress.seconds_total = time.time() - started
                 self._save()
+                saved = time.monotonic()
             if stopped_by:
                 self.ranks.largest(0)  # wait for the checkpoint: torchrun ends all once one has left
                 raise Interrupted(
@@ -313,7 +318,7 @@ def _set_generator(device: torch.device, state: Tensor) -> None:
 
 @contextmanager
 def _signals(tell: bool) -> Iterator[list[int]]:
-    """Collects SIGINT and SIGTERM so that the loop can finish its step, which is told; a second one acts at once."""
+    """Collects what stops a run so that the loop can finish its step, which is told; a second one acts at once."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
@@ -327,7 +332,7 @@ def _signals(tell: bool) -> Iterator[list[int]]:
             with suppress(OSError):  # who reads it may be gone; the plain call, since a line may just be printed
                 os.write(2, b"\nstopping after this step, to save where it is; once more stops at once\n")
 
-    for number in (int(signal.SIGINT), int(signal.SIGTERM)):
+    for number in stops():
         before[number] = signal.signal(number, catch)
     try:
         yield caught

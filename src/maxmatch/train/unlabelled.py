@@ -59,7 +59,8 @@ def label_unlabelled(
 ) -> int:
     """Write a row for each image of the run's pool without a label, what to label next first; returns their number."""
     kind = choose_format(format, out)
-    finished = open_run(run, device, data, call="maxmatch.train.unlabelled.label_unlabelled(folder, out, data=...)")
+    call = "maxmatch.train.unlabelled.label_unlabelled(folder, out, data=...)"
+    finished = open_run(run, device, data, call, now=True)
     with Told("labelling", len(without_label(finished))) as told:
         found = pseudo_labels(finished, k or finished.recipe.evaluate.robust_views, told.advance).next_first()
     files = finished.images.files
