@@ -79,6 +79,13 @@ def test_half_a_jpeg_file_is_no_picture(tmp_path):
         read_slot(tmp_path / "half.jpg", 3, 80)
 
 
+def test_a_picture_of_too_many_pixels_is_told_so(tmp_path, monkeypatch):
+    colour().save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 4)
+    with pytest.raises(OSError, match=r"a\.png: cannot be read as a picture \(too many pixels\)"):
+        read_slot(tmp_path / "a.png", 3, 80)
+
+
 def test_want_of_memory_is_not_a_broken_picture(tmp_path, monkeypatch):
     colour().save(tmp_path / "a.png")
 

@@ -234,8 +234,11 @@ def test_long_work_is_not_silent(run, pictures, tmp_path, monkeypatch, capsys):
 
 def test_where_no_file_can_be_read_it_is_an_error_and_no_file_is_written(run, tmp_path, capsys):
     (tmp_path / "only.png").write_bytes(b"broken")
-    for place in (tmp_path, tmp_path / "only.png"):
-        with pytest.raises(UserError, match="none of 1 files can be read as a picture"):
+    for place, line in (
+        (tmp_path, "none of 1 files can be read as"),
+        (tmp_path / "only.png", r"only\.png: it can't be"),
+    ):
+        with pytest.raises(UserError, match=line):
             label_folder(run, place, tmp_path / "a.csv")
         assert not (tmp_path / "a.csv").exists()
     (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")

@@ -153,3 +153,18 @@ def test_a_run_that_diverged_says_so_and_has_figures_that_json_can_hold(finished
     assert "the run diverged. Try a lower learning rate" in first.why
     assert "--set train.lr=0.1 " in first.type  # a third of 0.4, in one figure
     assert "diverged" not in answer(run_of(metrics=metrics[:1])) + whys(run_of(metrics=metrics[:1]))
+
+
+def test_a_run_that_guesses_is_told_so_and_not_to_believe_more_of_it():
+    class Named:
+        class classifier:
+            classes = ("ant", "bee", "cow", "dog")
+
+    found = Measured(finished=Named())
+    wrong = {"last": 70.0, "median20": 70.0, "best": 70.0}
+    told = whys(run_of(error=wrong, mask_rate=0.3), found)
+    assert "hardly better than guessing, which errs by 75 %" in told
+    assert "--steps 3200" in told
+    assert "threshold" not in told
+    better = {"last": 60.0, "median20": 60.0, "best": 60.0}
+    assert "guessing" not in whys(run_of(error=better), found)

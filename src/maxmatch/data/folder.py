@@ -125,7 +125,8 @@ def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | N
         raise
     except Exception as error:  # decoders meet damage in every way there is
         name = path if isinstance(path, Path) else "a file"
-        raise OSError(f"{name}: cannot be read as a picture ({type(error).__name__})") from None
+        why = "too many pixels" if isinstance(error, Image.DecompressionBombError) else type(error).__name__
+        raise OSError(f"{name}: cannot be read as a picture ({why})") from None
 
 
 def _on_white(picture: Image.Image) -> Image.Image:

@@ -50,6 +50,7 @@ def label_folder(
     if top > len(classifier.classes):
         raise UsageError(f"--top {top}: there are {len(classifier.classes)} classes; type that or less")
     gone: list[str] = []
+    given = folder
     if folder.is_file():
         folder, names = folder.parent, [folder.name]
     else:
@@ -71,7 +72,8 @@ def label_folder(
                 write(rows(classifier, [(n, p) for n, p in batch if isinstance(p, Tensor)], top, kind))
                 told.advance(len(batch))
             if names and bad == len(gone) + len(names):
-                raise UserError(f"{folder}: none of {len(names)} files can be read as a picture; nothing is labelled")
+                what = "it can't be read" if given.is_file() else f"none of {len(names)} files can be read"
+                raise UserError(f"{given}: {what} as a picture; nothing is labelled")
     except ReaderGone:
         pass
     return bad

@@ -97,7 +97,9 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
     if _pretrains(run):
         start = f"maxmatch train DATA --init {shlex.quote(str(run.path))}"
         return [*diverged, Advice("Train a classifier that starts from it.", start)]
-    made = [*diverged, *_measurable(run, found), *_unused_pool(run), *_pseudo_labels(run), *_robust(run), *_longer(run)]
+    guesses = _guessing(run, found)
+    labels = guesses or _pseudo_labels(run)
+    made = [*diverged, *_measurable(run, found), *_unused_pool(run), *labels, *_robust(run), *_longer(run)]
     made += [*_worst_class(found), *_honesty(found)]
     made = made[: most - 1]
     if found.pool is not None and not run.own_data:
@@ -197,6 +199,17 @@ def _measurable(run: RunFolder, found: Measured) -> list[Advice]:
     else:
         why = "Nobody knows how good this is: give it a test set."
     return [Advice(why)]
+
+
+def _guessing(run: RunFolder, found: Measured) -> list[Advice]:
+    if run.error is None or not run.finished or len(found.classes) < 2:
+        return []
+    chance = 100 * (1 - 1 / len(found.classes))
+    if run.error < 0.85 * chance:
+        return []
+    steps = 4 * run.recipe.train.steps
+    why = f"It is hardly better than guessing, which errs by {chance:.0f} %. Train longer, or label more."
+    return [Advice(why, command(run, {"train": {"steps": steps}}, f"{steps}-steps"))]
 
 
 def _unused_pool(run: RunFolder) -> list[Advice]:

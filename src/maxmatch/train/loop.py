@@ -45,6 +45,7 @@ from maxmatch.train.stages import in_words
 from maxmatch.train.step import Step, choose_mode
 
 SAVED_AFTER = 300  # seconds, whatever train.checkpoint_every is: no kill costs more
+MANY_CLASSES = 20  # of fewer five are soon right by chance: their top-5 error is in the files alone
 MANY = 1000  # test images: with so many the robust error takes its time
 
 
@@ -133,6 +134,8 @@ class Training:
         found = (
             None if not self.ranks.first else restore_checkpoint(self.folder / "checkpoint", tensors, self.screen.say)
         )
+        if found is None and self.ranks.first:
+            self.screen.tell("no checkpoint yet: it begins at step 0")
         if found is not None:
             if len({found.code, self.progress.code} - {None}) > 1:
                 name = method_name(self.recipe.method)
@@ -263,7 +266,8 @@ class Training:
             error, top5 = error_rate(logits, self.test[1]), top5_error(logits, self.test[1])
             self.progress.errors.append((at, error))
             found |= {"error": error, "top5_error": top5}
-            told.append(f"error {error:.2f} %" + ("" if top5 is None else f", top-5 {top5:.2f} %"))
+            shown = top5 is not None and len(self.images.classes) >= MANY_CLASSES
+            told.append(f"error {error:.2f} %" + (f", top-5 {top5:.2f} %" if shown else ""))
         if self.pool is not None:
             self.progress.unlabelled = self.pool.judge(self.logits)
             found |= self.progress.unlabelled
