@@ -248,7 +248,9 @@ def test_a_folder_that_is_not_there_is_not_taken_for_a_data_set_alone(photos, mo
     monkeypatch.chdir(photos.parent)
     with pytest.raises(UsageError, match=r"no folder photo and no data set of that name: did you mean \./photos\?"):
         parse_data("photo")
-    with pytest.raises(UsageError, match="'cifar10'.*no folder of that name either"):
+    with pytest.raises(
+        UsageError, match="there is no folder cifar_10; unknown data set 'cifar_10': did you mean 'cifar10'"
+    ):
         parse_data("cifar_10")
 
 

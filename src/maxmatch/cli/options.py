@@ -150,7 +150,7 @@ def parse_data(text: str) -> list[tuple[str, str, Any]]:
         near = next(iter(get_close_matches(name, [*DATASETS, *beside], n=1)), None)
         if near in beside:
             raise UsageError(f"there is no folder {name} and no data set of that name: did you mean ./{near}?")
-        raise UsageError(f"{unknown('data set', name, DATASETS)} There is no folder of that name either.")
+        raise UsageError(f"there is no folder {name}; {unknown('data set', name, DATASETS)}")
     if at and not labels:
         raise UsageError(f"{text}: a number of labels is wanted behind the @; type {name}@40")
     return [("data", "name", name), *([("data", "labels", labels)] if at else [])]
