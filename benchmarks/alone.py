@@ -4,6 +4,7 @@
 
 The words go to `maxmatch train`, without a report. The data should be there already (`maxmatch data fetch cifar10`).
 The record, here records/cifar10-250-alone/fast-10min.json, has the seconds and result.json; its metrics lie beside it.
+With `--out` the run stays there: as OUT/METHOD/fold-F it is one of a benchmark's.
 """
 
 from __future__ import annotations
@@ -30,16 +31,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("record")
     parser.add_argument("words", help="what maxmatch train gets, data first")
+    parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
     words = ["train", *shlex.split(asked.words), "--no-report"]
     with tempfile.TemporaryDirectory() as folder:
         caches = {name: str(Path(folder, name)) for name in CACHES}
-        command = [sys.executable, "-m", "maxmatch", *words, "--out", f"{folder}/run"]
+        run = asked.out or Path(folder, "run")
+        command = [sys.executable, "-m", "maxmatch", *words, "--out", str(run)]
         begun = time.perf_counter()
         subprocess.run(command, env=os.environ | caches, check=True)
         seconds = time.perf_counter() - begun
-        result = json.loads(Path(folder, "run", "result.json").read_text())
-        metrics = Path(folder, "run", "metrics.jsonl").read_bytes()
+        result = json.loads((run / "result.json").read_text())
+        metrics = (run / "metrics.jsonl").read_bytes()
     record = {
         "command": shlex.join(["maxmatch", *words]),
         "commit": commit(Path(__file__)),
