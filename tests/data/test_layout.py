@@ -76,6 +76,11 @@ def test_what_others_call_a_folder_is_no_class(tmp_path, name, meant):
         read_layout(tmp_path)
 
 
+def test_where_no_labels_are_needed_folders_may_have_any_name(tmp_path):
+    put(tmp_path, "training/1.png", "valid/2.png", "unlabeled_2/3.png")
+    assert len(read_layout(tmp_path, labels=False).files) == 3
+
+
 def test_no_class_within_labeled_is_called_unlabeled(tmp_path):
     put(tmp_path, "labeled/a/1.png", "labeled/b/2.png", "labeled/Unlabeled/3.png")
     with pytest.raises(UsageError, match="labeled/Unlabeled: a class can't have that name"):

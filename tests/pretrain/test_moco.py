@@ -321,6 +321,9 @@ def test_the_command_its_progress_and_the_training_after_it(tmp_path, capsys):
     )
     assert code == 2
     assert "a projection to 64 numbers, 1 channels; this run has wrn-10-1, a projection to 9 numbers" in err
+    code, _, err = call(capsys, "pretrain", "digits", *SMALL, "--init", tmp_path / "f", "--out", "x")
+    assert code == 2
+    assert "wrn-10-1, 10 classes, 1 channels; this run has wrn-10-1, a projection to" in err
 
 
 def test_a_restart_by_torchrun_goes_on_with_the_run_even_with_force(tmp_path, monkeypatch, capsys):

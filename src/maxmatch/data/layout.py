@@ -83,8 +83,10 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         return _of_shards(root)
     notes: list[str] = []
     hints: list[str] = []
-    tops = sorted(entry.name for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
+    tops = sorted(_folders(root))
     tests_at = _called(tops, TEST)
+    if labels and label_file is None:
+        _refuse_mistaken(root, tops)
     found = _by_folders(root, tops, notes) if label_file is None else _by_csv(root, label_file, tests_at, notes, hints)
     gone = find_broken_links(root)
     if gone:
@@ -153,9 +155,6 @@ def told(names: Sequence[str], few: int = FEW) -> str:
 def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, str]:
     """Labelled pictures from labeled/, else from train/, else from class folders; unlabelled ones beside them."""
     classes = [name for name in tops if name.casefold() not in RESERVED]
-    for name in classes:
-        if (meant := _meant(name)) and find_pictures(root / name):
-            raise UsageError(f"{root / name}: if {meant}/ is meant, call it so; a class can't have that name")
     parts = _called(tops, LABELLED) or _called(tops, TRAIN)
     if parts:
         found = _within(root, parts, notes)
@@ -181,6 +180,21 @@ def _meant(name: str) -> str | None:
     return "unlabeled" if name.casefold().startswith(UNLABELLED) else ELSEWHERE.get(name.casefold())
 
 
+def _refuse_mistaken(root: Path, tops: Sequence[str]) -> None:
+    """Refuse folders that would become classes and are none, by their names."""
+    for name in tops:
+        if (meant := _meant(name)) and name.casefold() not in RESERVED and find_pictures(root / name):
+            raise UsageError(f"{root / name}: if {meant}/ is meant, call it so; a class can't have that name")
+    for place in (root / top for top in _called(tops, (*LABELLED, *TRAIN, *TEST))):
+        for name in _folders(place):
+            if (name.casefold() in RESERVED or _meant(name)) and find_pictures(place / name):
+                raise UsageError(f"{place / name}: a class can't have that name; call it otherwise, or move it out")
+
+
+def _folders(place: Path) -> list[str]:
+    return [entry.name for entry in os.scandir(place) if entry.is_dir() and not entry.name.startswith(".")]
+
+
 def _within(root: Path, parts: Sequence[str], notes: list[str]) -> dict[str, str]:
     """The pictures of class folders below some folders."""
     found: dict[str, str] = {}
@@ -191,10 +205,7 @@ def _within(root: Path, parts: Sequence[str], notes: list[str]) -> dict[str, str
 
 def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict[str, str]:
     if classes is None:
-        classes = [entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
-        for name in classes:
-            if (name.casefold() in RESERVED or _meant(name)) and find_pictures(folder / name):
-                raise UsageError(f"{folder / name}: a class can't have that name; call it otherwise, or move it out")
+        classes = _folders(folder)
     found: dict[str, str] = {}
     for name in sorted(classes):
         here = {f"{name}/{path}": name for path in find_pictures(folder / name)}

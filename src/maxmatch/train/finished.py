@@ -69,7 +69,8 @@ def open_run(
             raise
         if images.classes != tuple(classifier.classes):
             raise
-        print(f"{folder}: pictures or labels were changed since it was trained; taken as they are now", file=sys.stderr)
+        changed = "pictures or labels were changed since it was trained; taken as they are now"
+        print(f"warning: {folder}: {changed}", file=sys.stderr)
         split = Split(np.flatnonzero(images.y.numpy() >= 0), np.arange(len(images.y)))
     views = make_views(recipe.augment, images.side).to(next(classifier.net.parameters()).device)
     if views.learner is not None:

@@ -275,7 +275,8 @@ def _take_weights(training: Training, path: Path) -> None:
     same = (theirs.net["name"], theirs.preprocessing.channels) == (ours.net["name"], ours.preprocessing.channels)
     alike = (theirs.classes, theirs.net.get("projection")) == (ours.classes, ours.net.get("projection"))
     if not same or not (encoder or alike):
-        if theirs.net["name"] == ours.net["name"] and theirs.classes and theirs.classes != ours.classes:
+        both = theirs.net["name"] == ours.net["name"] and theirs.classes and ours.classes
+        if both and theirs.classes != ours.classes:
             raise UsageError(f"{path}: {_apart(theirs.classes, ours.classes)}; mend a name, or leave --init out")
         rename = f"--set net.name={theirs.net['name']}, or " if theirs.net["name"] != ours.net["name"] else ""
         raise UsageError(
