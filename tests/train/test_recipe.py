@@ -245,8 +245,8 @@ def test_a_net_without_batchnorm_has_a_learning_rate_that_it_survives_and_a_type
 def test_the_fast_recipes_suit_any_data_set(dataset):
     recipe = compose(dataset, config="fast-10min")
     assert recipe.method == FreeMatch(k=3, over="worst")
-    assert (recipe.train.steps, recipe.train.optimizer, recipe.train.schedule) == (36_000, "muon", "cosine")
-    assert recipe.train.lr == compose(dataset, config="fast-1min").train.lr == 0.03
+    assert (recipe.train.steps, recipe.train.optimizer, recipe.train.schedule) == (52_000, "muon", "cosine")
+    assert (recipe.train.lr, compose(dataset, config="fast-1min").train.lr) == (0.02, 0.03)
     assert recipe.augment.flip == compose(dataset, config="paper").augment.flip  # a data set's own stay
     short = compose(dataset, config="fast-1min")
     assert (short.method, short.train.steps) == (recipe.method, 4_000)
