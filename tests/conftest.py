@@ -30,6 +30,8 @@ def tiny():
         given = {"data": {"labels": labels}, "net": {"name": "wrn-10-1"}, "train": train}
         for section, values in sections.items():
             given[section] = {**given.get(section, {}), **values}
+        if "epochs" in given["train"]:
+            del given["train"]["steps"]
         return compose("digits", name, given=given)
 
     return make

@@ -693,3 +693,45 @@ def test_an_option_that_is_refused_is_told_with_its_method(capsys):
     code, _, err = call(capsys, "benchmark", "digits@20", "--methods", "maxmatch,fixmatch:strategy=select")
     assert code == 2
     assert "--methods fixmatch:strategy=select: strategy = select" in err
+
+
+def test_a_run_that_was_lengthened_is_no_run_of_that_length(tmp_path, capsys):
+    out, short = tmp_path / "b", ["--methods", "fixmatch", "--folds", "1,", *SMALL]
+    assert run(["benchmark", "digits@20", *short, "--out", str(out)]) == 0
+    folder = out / "fixmatch" / "fold-1"
+    assert json.loads((folder / "result.json").read_text())["begun_with"] == 4
+    assert run(["train", "--resume", "--out", str(folder), "--steps", "8"]) == 0
+    assert json.loads((folder / "result.json").read_text())["begun_with"] == 4
+    long = ["8" if word == "4" else word for word in short]
+    capsys.readouterr()
+    assert run(["benchmark", "digits@20", *long, "--out", str(out)]) == 2
+    told = "was begun with 4 steps and lengthened to 8, which is not the same as 8 from the start: give another --out"
+    assert told in capsys.readouterr().err
+
+
+NET = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, classes, channels):
+        super().__init__(nn.Flatten(), nn.Linear(64 * channels, 16), nn.ReLU(), nn.Linear(16, classes))
+"""
+
+
+def test_a_run_by_another_net_of_the_same_name_is_refused(tmp_path):
+    (tmp_path / "nets_of_mine.py").write_text(NET)
+
+    def benchmark():
+        words = ["benchmark", "digits@20", "--methods", "fixmatch", "--folds", "1,", *SMALL, "--out", "b"]
+        command = [sys.executable, "-m", "maxmatch", *words, "--set", "net.name=nets_of_mine:Net"]
+        src = str(Path(maxmatch.__file__).parents[1])
+        path = {"PYTHONPATH": os.pathsep.join([str(tmp_path), src])}
+        return subprocess.run(command, cwd=tmp_path, env=os.environ | path, capture_output=True, text=True, check=False)
+
+    assert benchmark().returncode == 0
+    (tmp_path / "nets_of_mine.py").write_text(NET + "# a comment\n")
+    assert benchmark().returncode == 0
+    (tmp_path / "nets_of_mine.py").write_text(NET.replace("ReLU", "Tanh"))
+    again = benchmark()
+    assert again.returncode == 2
+    assert "was trained by other code of nets_of_mine:Net than there is now: give another --out" in again.stderr

@@ -13,12 +13,14 @@ import functools
 import importlib
 import json
 import re
+import shlex
 import tomllib
 import traceback
 import types
 import typing
 from collections.abc import Mapping
 from datetime import date, time
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 from maxmatch.errors import UsageError, unknown
@@ -42,6 +44,9 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     for key in values:
         if key not in hints:
             raise UsageError(unknown("setting", f"{prefix}{key}", (f"{prefix}{name}" for name in hints)))
+    for field in dataclasses.fields(typing.cast(Any, cls)):
+        if field.init and field.name not in values and field.default is field.default_factory is dataclasses.MISSING:
+            raise UsageError(f"{prefix}{field.name} has no value: give it one, --set {prefix}{field.name}=...")
     return cls(**{key: convert(hints[key], value, f"{prefix}{key}") for key, value in values.items()})
 
 
@@ -53,6 +58,12 @@ def find_class(module: str, name: str, told: str) -> Any:
         if place := _place(error, module):
             what = f"{type(error).__name__}: {getattr(error, 'msg', error)}"
             raise UsageError(f"{told}: {place} can't be imported: {what}") from None
+        if module == "__main__":
+            raise UsageError(f"{told}: it was written in a script or notebook; put it into a file of its own") from None
+        if "/" in module:
+            folder, _, file = module.rpartition("/")
+            right = f"PYTHONPATH={shlex.quote(folder or '/')} maxmatch ... {file.removesuffix('.py')}:{name}"
+            raise UsageError(f"{told}: it is no place of a file; type {right}") from None
         if module.endswith(".py"):
             right = f"{module.removesuffix('.py')}:{name}"
             raise UsageError(f"{told}: a module has no .py in its name; type {right}") from None
@@ -77,7 +88,7 @@ def plain(value: Any) -> Any:
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
-    return value
+    return str(value) if isinstance(value, Path) else value
 
 
 @functools.cache
@@ -187,6 +198,8 @@ def convert(hint: Any, value: Any, name: str) -> Any:
         return _convert_union(hint, value, name)
     if origin is tuple:
         return _convert_tuple(arguments, value, name)
+    if origin is list:
+        return list(_convert_tuple((*arguments, Ellipsis), value, name))
     if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
         return build(typing.cast(type, hint), value, name)
     return _convert_scalar(hint, value, name)
@@ -223,7 +236,7 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> Any:
 
 
 def _convert_scalar(hint: Any, value: Any, name: str) -> Any:
-    if hint is Any or (isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
+    if hint is Any or (_is_plain(hint) and isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -231,8 +244,17 @@ def _convert_scalar(hint: Any, value: Any, name: str) -> Any:
         return int(value)
     if hint is str and isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
+    if hint is Path and isinstance(value, str):
+        return Path(value)
+    if not _is_plain(hint):
+        kinds = "bool, int, float, str, Path, Literal, None, and tuple or list of these"
+        raise UsageError(f"{name}: no option can be of type {hint}; there are {kinds}")
     words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
     raise _wrong(name, value, words.get(hint, getattr(hint, "__name__", str(hint))))
+
+
+def _is_plain(hint: Any) -> bool:
+    return isinstance(hint, type) and get_origin(hint) is None
 
 
 def _wrong(name: str, value: Any, wanted: str) -> UsageError:

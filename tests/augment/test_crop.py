@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from maxmatch.augment import PRESETS, Boxes, ResizedCrop, Views
+from maxmatch.augment.crop import _resized
 from maxmatch.errors import UsageError
 
 
@@ -126,3 +127,10 @@ def test_the_middle_is_no_random_part_and_only_mirrored():
             slot[0, :, :side, :side] = part
             alone = whole.apply(slot, whole.centre(torch.tensor([[side, side]])))[0]
             assert (alone.int() - views[number].int()).abs().max() <= 1  # mirrored before or after resizing
+
+
+def test_a_side_and_a_picture_in_the_thousands_are_resized_without_overflow():
+    ramp = (torch.arange(6000) * 255 // 5999).to(torch.uint8).expand(1, 1, 1, 6000)
+    row = _resized(ramp, *(torch.tensor([n], dtype=torch.int32) for n in (0, 6000)), 768, torch.tensor([False]))
+    assert (row.flatten().int().diff() >= 0).all()
+    assert row.flatten()[[0, 383, -1]].tolist() == [0, 127, 254]

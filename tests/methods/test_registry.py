@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from maxmatch.errors import UsageError
-from maxmatch.methods import make_method, method_name, method_values
+from maxmatch.methods import make_method, method_name, method_values, misspelled
 from maxmatch.methods.base import Consistency, Losses, Target, part
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.train.fit import fit
 from maxmatch.train.recipes import compose
+from maxmatch.train.resume import saved_recipe
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ class Quiet(FixMatch):
 
 
 def test_a_term_that_is_named_and_not_there_is_refused(tiny, tmp_path):
-    with pytest.raises(UsageError, match="give 'mine' too, 0 where it is off"):
+    with pytest.raises(UsageError, match=r"give 'mine' too, torch.zeros\(\(\)\)"):
         fit(replace(tiny("fixmatch"), method=Quiet()), tmp_path / "a", quiet=True)
 
 
@@ -216,8 +217,150 @@ def test_an_instance_is_no_name_and_a_module_no_file():
         compose("digits", Asking())
     with pytest.raises(UsageError, match="a module has no .py in its name; type mine:Own"):
         make_method({"name": "mine.py:Own"})
+    with pytest.raises(UsageError, match=r"no place of a file; type PYTHONPATH=\.\. maxmatch \.\.\. mine:Own"):
+        make_method({"name": "../mine.py:Own"})
+    with pytest.raises(UsageError, match="it was written in a script or notebook; put it into a file of its own"):
+        make_method({"name": "__main__:Own"})
 
 
 def test_a_method_that_teaches_nothing_is_told_what_to_write():
     with pytest.raises(UsageError, match=r"Silent teaches nothing: write targets\(p\)"):
         Silent().targets(torch.ones(1, 2))
+
+
+@dataclass(frozen=True)
+class Odd(FixMatch):
+    """Wrong in a way that is named: a term, a distance, or a target of the wrong kind."""
+
+    how: str = ""
+
+    def more_terms(self, run, batch, target, anchored, variants):
+        return {"mine": 0} if self.how == "number" else {"mine": variants[0].mean(-1)} if self.how == "row" else {}
+
+    def targets(self, p):
+        return Target(p[:, :5], p.new_ones(len(p))) if self.how == "classes" else super().targets(p)
+
+    def losses(self, run, batch):
+        losses = super().losses(run, batch)
+        return Losses({n: t.detach() for n, t in losses.terms.items()}) if self.how == "detached" else losses
+
+
+@dataclass(frozen=True)
+class Far(FixMatch):
+    distance: ClassVar = staticmethod(lambda logits, target: logits.square().sum())
+
+
+@pytest.mark.parametrize(
+    ("how", "line"),
+    [
+        ("number", r"Odd gives 'mine' as a int: a tensor of one number is wanted, such as a mean"),
+        ("row", r"Odd gives 'mine' as a tensor of shape \(16,\): a tensor of one number is wanted"),
+        ("classes", r"Odd teaches probabilities of 5 classes: C is 10"),
+        ("detached", r"no term of Odd has a gradient"),
+    ],
+)
+def test_what_a_method_makes_wrong_is_told_in_a_line(tiny, tmp_path, monkeypatch, how, line):
+    if how in ("number", "row"):
+        monkeypatch.setattr(Odd, "terms", ("supervised", "unlabeled", "mine"))
+    with pytest.raises(UsageError, match=line):
+        fit(replace(tiny("fixmatch"), method=Odd(how=how)), tmp_path / "a", quiet=True)
+
+
+def test_a_distance_that_is_not_one_value_an_image_is_refused(tiny, tmp_path):
+    with pytest.raises(UsageError, match=r"the distance of Far has shape \(\): one value an image is wanted, \(16,\)"):
+        fit(replace(tiny("fixmatch"), method=Far()), tmp_path / "a", quiet=True)
+
+
+def test_a_hook_that_is_misspelled_is_told_and_a_helper_is_not(tiny, tmp_path, capsys):
+    @dataclass(frozen=True)
+    class Typo(FixMatch):
+        def supervized(self, run, x, y):
+            raise AssertionError
+
+    @dataclass(frozen=True)
+    class Helped(FixMatch):
+        def target(self, p):
+            return super().targets(p)
+
+        def targets(self, p):
+            return self.target(p)
+
+    assert misspelled(Typo()) == ["Typo.supervized is never called: is supervised meant?"]
+    assert misspelled(Helped()) == misspelled(FixMatch()) == []
+    fit(replace(tiny("fixmatch"), method=Typo()), tmp_path / "a")
+    assert "warning: Typo.supervized is never called: is supervised meant?" in capsys.readouterr().err
+
+
+OWN = """
+from dataclasses import dataclass
+from pathlib import Path
+from maxmatch.methods.base import Method
+from maxmatch.methods.fixmatch import FixMatch
+
+@dataclass(frozen=True)
+class Named(FixMatch):
+    name: str = "hello"
+
+@dataclass(frozen=True)
+class Abstract(Method):
+    pass
+
+@dataclass(frozen=True)
+class Optioned(FixMatch):
+    many: list[float] = ()
+    where: Path = Path("here")
+    odd: dict[str, int] | None = None
+
+@dataclass(frozen=True, kw_only=True)
+class Needy(FixMatch):
+    amount: float
+"""
+
+
+def test_options_of_a_method_of_ones_own(tmp_path, monkeypatch, tiny):
+    (tmp_path / "optioned.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, line in (
+        ("Named", "in a recipe name is the method's own; give its option another name"),
+        ("Abstract", "lacks losses and needs: write them, or take Consistency as its base"),
+        ("Needy", "method.amount has no value: give it one, --set method.amount=..."),
+    ):
+        with pytest.raises(UsageError, match=line):
+            make_method({"name": f"optioned:{name}"})
+    given = {"method": {"many": "1,2", "where": "there"}, "train": {"steps": 2, "threads": 1}}
+    recipe = compose("digits", "optioned:Optioned", given=given)
+    assert (recipe.method.many, str(recipe.method.where)) == ([1.0, 2.0], "there")
+    fit(recipe, tmp_path / "run", quiet=True)
+    assert saved_recipe(tmp_path / "run").method == recipe.method
+    with pytest.raises(UsageError, match="method.odd: no option can be of type dict"):
+        make_method({"name": "optioned:Optioned", "odd": 3})
+
+
+@dataclass(frozen=True)
+class Sure(Consistency):
+    """Learns by its weights alone."""
+
+    def targets(self, p):
+        confidence, label = p.max(-1)
+        return Target(label, confidence)
+
+
+@dataclass(frozen=True)
+class Teaching(Consistency):
+    def teach(self, p, run, batch, x):
+        return Target(p, p.new_ones(len(p)))
+
+
+def test_by_select_the_weights_learn_too_with_target_gradient(tiny, tmp_path):
+    found = [
+        fit(
+            replace(tiny("fixmatch"), method=Sure(k=2, over="worst", strategy="select", target_gradient=learns)),
+            tmp_path / str(learns),
+            quiet=True,
+        )["unlabeled_loss"]
+        for learns in (False, True)
+    ]
+    assert found[0] != found[1]
+    with pytest.raises(UsageError, match="by select Teaching would have to write targets"):
+        Teaching(k=2, over="worst", target_gradient=True)
+    Teaching(k=2, over="worst", strategy="joint", target_gradient=True)

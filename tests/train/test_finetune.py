@@ -125,7 +125,7 @@ def test_the_recipe_is_the_protocols():
 
 
 def test_an_epoch_of_labelled_images_alone_is_a_pass_over_them(tiny, tmp_path):
-    given = {"steps": 1, "epochs": 2, "batch": 4, "evaluate_every": 0, "checkpoint_every": 0}
+    given = {"epochs": 2, "batch": 4, "evaluate_every": 0, "checkpoint_every": 0}
     recipe = tiny("supervised", labels=30, train=given)
     step = begin(resolve(recipe, device="cpu", threads=1), tmp_path / "a", quiet=True).step
     assert step.last + 1 == 2 * (30 // 4)

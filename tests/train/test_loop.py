@@ -11,9 +11,10 @@ import sys
 import time
 import warnings
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -24,6 +25,7 @@ import maxmatch.train.result as result_module
 from maxmatch.data.datasets import from_arrays
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.evaluate.robust import robust_errors
+from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.nets.model_file import load_model, save_model
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.claim import PARTS
@@ -32,6 +34,7 @@ from maxmatch.train.fit import begin, finished_result, fit, torch_settings
 from maxmatch.train.judge import judge
 from maxmatch.train.log import Metrics, Screen, read_metrics
 from maxmatch.train.recipe import resolve
+from maxmatch.train.recipes import compose
 from maxmatch.train.resume import resumed_recipe
 from maxmatch.train.step import Step
 
@@ -618,7 +621,7 @@ def test_warnings_name_what_is_probably_not_meant(tiny, tmp_path, capsys):
 
 def test_another_k_compiles_when_it_is_first_met_and_that_is_said(tiny, tmp_path, monkeypatch):
     told, steps = [], []
-    recipe = tiny(train={"steps": 8}, method={"k": "1..3"})
+    recipe = tiny(train={"steps": 8}, method={"k": "1..3", "threshold": 0.0})
     training = begin(resolve(recipe, device="cpu", threads=1), tmp_path / "a", quiet=True)
     monkeypatch.setattr(training.step, "mode", "compiled")
     monkeypatch.setattr(training.step, "_go", lambda k, go=training.step._go: (steps.append(k), go(k)))
@@ -649,7 +652,8 @@ def test_other_precisions_run_and_are_saved_as_they_are(tiny, tmp_path, precisio
 
 def test_the_step_that_compiles_is_said_once_and_not_counted(tiny, tmp_path, monkeypatch):
     told, slow = [], iter([0.5])
-    training = begin(resolve(tiny(train={"steps": 4}), device="cpu", threads=1), tmp_path / "a", quiet=True)
+    recipe = tiny(train={"steps": 4}, method={"threshold": 0.0})
+    training = begin(resolve(recipe, device="cpu", threads=1), tmp_path / "a", quiet=True)
     step = training.step
     monkeypatch.setattr(step, "mode", "compiled")
     monkeypatch.setattr(step, "_go", lambda k, go=step._go: (time.sleep(next(slow, 0)), go(k)))
@@ -779,3 +783,57 @@ def test_with_init_pixels_become_numbers_as_they_did_in_that_run(tiny, tmp_path)
     fit(tiny(train={"steps": 2, "init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
     found = maxmatch.load(tmp_path / "b").preprocessing
     assert (found.mean, found.std) == (0.2, 0.3)
+
+
+def arrays_of(seed=0, classes=2, shape=(8, 8), test=True):
+    generator = np.random.default_rng(seed)
+    x = generator.integers(0, 256, (40, *shape)).astype(np.uint8)
+    y = np.arange(40) % classes
+    return from_arrays(x, y, *((x[:10], generator.permutation(y[:10])) if test else ()))
+
+
+def test_a_run_goes_on_with_its_own_test_set_alone(tmp_path):
+    def recipe(steps):
+        train = {"steps": steps, "batch": 4, "ratio": 1, "threads": 1, "checkpoint_every": 2}
+        return compose("arrays", given={"data": {"labels": 10}, "net": {"name": "wrn-10-1"}, "train": train})
+
+    images = arrays_of()
+    fit(recipe(2), tmp_path / "a", images, quiet=True)
+    other = replace(images, test_y=1 - images.test_y)
+    with pytest.raises(UserError, match=r"a run with another test set.*: give the same one, or judge the finished run"):
+        fit(recipe(4), tmp_path / "a", other, quiet=True, resume=True)
+    assert judge(str(tmp_path / "a"), data=other)["error"] == 100 - judge(tmp_path / "a", data=images)["error"]
+    fit(recipe(4), tmp_path / "a", replace(images, test_x=None, test_y=None), quiet=True, resume=True)
+    fit(recipe(6), tmp_path / "a", images, quiet=True, resume=True)
+    empty = replace(images, test_x=images.test_x[:0], test_y=images.test_y[:0])
+    with pytest.raises(UserError, match="its data has no test set"):
+        judge(tmp_path / "a", data=empty)
+
+
+def test_one_class_and_shapes_that_a_method_can_t_learn_from_leave_no_folder(tiny, tmp_path):
+    recipe = tiny("remixmatch", labels=10)
+    with pytest.raises(UsageError, match="all labels are '0': at least two classes are needed"):
+        fit(recipe, tmp_path / "a", arrays_of(classes=1), quiet=True)
+    with pytest.raises(UsageError, match="they must be square, these have 8x10"):
+        fit(recipe, tmp_path / "b", arrays_of(shape=(8, 10)), quiet=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_nothing_unlabelled_taught_says_so(tiny, tmp_path, capsys):
+    fit(tiny("fixmatch", method={"threshold": 1.0}, train={"steps": 3}), tmp_path / "a")
+    assert "warning: no unlabelled image taught anything in the last steps" in capsys.readouterr().err
+
+
+@dataclass(frozen=True)
+class Rooted(FixMatch):
+    """Its loss is finite, its gradient at 0 is not."""
+
+    def supervised(self, run, x, y):
+        return super().supervised(run, x, y) + (0 * x).sum().sqrt()
+
+
+def test_a_gradient_that_is_not_finite_is_told_as_the_method_s(tiny, tmp_path):
+    with pytest.raises(
+        UserError, match="look at the gradient of Rooted, a root or a logarithm at 0 has none, or begin"
+    ):
+        fit(replace(tiny("fixmatch"), method=Rooted()), tmp_path / "a", quiet=True)

@@ -169,3 +169,20 @@ def test_the_second_step_of_muon_by_hand(nesterov):
         direction = rows(weight.grad) + 0.8 * momentum if nesterov else momentum
         wanted = old - 0.1 * orthogonal(direction[None])[0]
         torch.testing.assert_close(rows(weight), wanted * (old.norm() / wanted.norm()), atol=1e-5, rtol=1e-4)
+
+
+def test_what_a_net_excepts_is_not_decayed():
+    class Embedded(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.place = nn.Parameter(torch.ones(1, 4, 3))
+            self.linear = nn.Linear(3, 2)
+
+        def no_weight_decay(self):
+            return {"place"}
+
+    net = nn.Sequential(Embedded())
+    optimizer = Optimizer(net, None, torch.tensor(0.1), TrainSettings(weight_decay=0.5))
+    groups = {group["weight_decay"]: group["params"] for group in optimizer._sgd.param_groups}
+    assert [p is net[0].linear.weight for p in groups[0.5]] == [True]
+    assert any(p is net[0].place for p in groups[0.0])

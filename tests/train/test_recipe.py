@@ -14,13 +14,14 @@ from PIL import Image
 
 from maxmatch.data.datasets import load_images
 from maxmatch.errors import UsageError
+from maxmatch.methods import METHODS
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.settings import parse_value
 from maxmatch.train.fit import count_labels, draw_split
 from maxmatch.train.recipe import Recipe, horizon_decay, read_values, resolve
-from maxmatch.train.recipes import RECIPES, compose
+from maxmatch.train.recipes import BEFORE_FIXMATCH, RECIPES, compose
 from maxmatch.train.resume import resumed_recipe
 from maxmatch.train.schedule import learning_rate
 
@@ -71,15 +72,19 @@ def test_a_setting_may_be_unset_unless_that_is_a_name():
         compose("digits", given={"train": {"init": "p\udcff"}}).to_toml()
 
 
-def test_pseudo_label_has_as_many_unlabelled_images_as_labelled_in_the_paper_s_settings():
+def test_older_methods_have_as_many_unlabelled_images_as_labelled_in_the_paper_s_settings():
     assert compose("cifar10", "pseudo-label", "paper").train.ratio == 1
     assert compose("cifar10", "pseudo-label", "paper", {"train": {"ratio": 7}}).train.ratio == 7
-    assert compose("cifar10", "pi-model", "paper").train.ratio == 7
+    ratios = {name: compose("cifar10", name, "paper").train.ratio for name in METHODS}
+    assert {name for name, ratio in ratios.items() if ratio == 1} == set(BEFORE_FIXMATCH)
+    assert ratios["uda"] == ratios["fixmatch"] == ratios["maxmatch"] == 7
+    assert compose("cifar10", "mixmatch", "paper").method.weight == 100
+    assert compose("cifar10", "vat", "paper").method.ramp == 0.4
 
 
 def test_remixmatch_brings_its_own_augmentation_to_the_paper_s_settings():
     recipe = compose("digits", "remixmatch", config="paper")
-    assert (recipe.augment.policy, recipe.method.k) == ("cta", 8)
+    assert (recipe.augment.policy, recipe.augment.cutout, recipe.method.k) == ("cta", 0, 8)
     assert compose("digits", "remixmatch", "paper", {"augment": {"policy": "usb"}}).augment.policy == "usb"
 
 
@@ -306,3 +311,56 @@ def test_an_infinite_weight_decay_is_refused():
 def test_a_folder_named_by_its_date_is_a_word(word):
     assert parse_value(word) == word
     assert compose("digits", given={"train": {"init": parse_value(word)}}).train.init == word
+
+
+def test_steps_that_are_typed_count_over_the_epochs_of_a_file(tmp_path):
+    (tmp_path / "a.toml").write_text("[train]\nepochs = 10\nwarmup_epochs = 1\nwarmup = 0\nsteps = 7\n")
+    file = str(tmp_path / "a.toml")
+    train = compose("digits", config=file, given={"train": {"steps": 40}}).train
+    assert (train.steps, train.epochs, train.warmup, train.warmup_epochs) == (40, None, 4, 0)
+    assert compose("digits", config=file).train.epochs == 10
+    assert compose("digits", config=file, given={"train": {"steps": 40, "warmup": 2}}).train.warmup == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "typed", "line"),
+    [
+        (None, {"epochs": 2, "steps": 500}, "train.steps = 500 and train.epochs = 2: .*; give one of them"),
+        (
+            None,
+            {"epochs": 2, "warmup": 7},
+            "train.warmup = 7 and train.epochs = 2: .*; give train.warmup_epochs instead",
+        ),
+        ("imagenet-paper", {"warmup": 7}, "train.warmup = 7 and train.epochs = 300: "),
+    ],
+)
+def test_two_lengths_of_a_run_are_refused(config, typed, line):
+    with pytest.raises(UsageError, match=line):
+        compose("digits", config=config, given={"train": typed})
+    settled = compose("digits", config=config, given={"train": {"epochs": 2, "warmup_epochs": 0}}).to_dict()
+    assert compose("digits", given=settled).train.epochs == 2
+
+
+def test_labels_may_stand_behind_the_name():
+    assert compose("digits@40", "fixmatch").data.labels == 40
+    assert compose("cifar10@10%").data.labels == "10%"
+    assert compose("digits@40", given={"data": {"labels": 30}}).data.labels == 30
+
+
+def test_what_concerns_parts_of_a_picture_is_refused_where_views_are_whole():
+    for given in ({"scale": [0.2, 1]}, {"middle": 0.5}):
+        with pytest.raises(UsageError, match=f"augment.{next(iter(given))} = .*: it must be left out where"):
+            compose("digits", given={"augment": given})
+    with pytest.raises(UsageError, match="two shares, above 0 and at most 1, the smaller first"):
+        compose("digits", given={"augment": {"scale": [1, 0.5], "crop": True}})
+    assert compose("digits", given={"augment": {"scale": [0.2, 1], "crop": True}}).augment.scale == (0.2, 1.0)
+    assert compose("cifar10", config="imagenet-authors").augment.scale == (0.35, 1.0)
+
+
+def test_settings_of_pictures_are_said_of_pictures_alone(tmp_path):
+    text = compose("digits").to_toml()
+    assert "# side =" in text
+    assert "# channels =" in text
+    (tmp_path / "a.toml").write_text(text)
+    assert compose(config=str(tmp_path / "a.toml")) == compose("digits")
+    assert "side = 224" in compose("imagenet").to_toml()

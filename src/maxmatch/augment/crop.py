@@ -88,12 +88,12 @@ class ResizedCrop:
 def _resized(images: Tensor, start: Tensor, length: Tensor, side: int, turned: Tensor) -> Tensor:
     """Columns start to start + length of images (B, C, H, W) as `side` columns, from right to left where `turned`."""
     batch, channels, height, width = images.shape
-    x = torch.arange(side, dtype=torch.int32, device=images.device)
+    x = torch.arange(side, device=images.device)  # of 64 bits: a product below has more than 32
     x = torch.where(turned[:, None], side - 1 - x, x)
     # The middle of output pixel x lies at (x + 1/2) length / side; in units of 2^-BITS pixels, rounded down.
     place = ((2 * x + 1) * length[:, None] << BITS) // (2 * side) - (1 << (BITS - 1))
     last = (length[:, None] - 1) << BITS
-    place = torch.minimum(place.clamp_min(0), last)
+    place = torch.minimum(place.clamp_min(0), last).to(torch.int32)
     first, weight = place >> BITS, place & ((1 << BITS) - 1)
     second = torch.minimum(first + 1, length[:, None] - 1)
     row = torch.arange(height, dtype=torch.int32, device=images.device).view(1, height, 1) * width

@@ -21,16 +21,14 @@ from maxmatch.bench.clock import failure, release
 from maxmatch.benchmark.wanted import Planned
 from maxmatch.data.split import load_split, saved_left_out
 from maxmatch.errors import Interrupted, UsageError, UserError
-from maxmatch.methods import method_name
-from maxmatch.methods.source import own_code
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
-from maxmatch.train.checkpoint import saved_code
+from maxmatch.train.checkpoint import saved_progress
 from maxmatch.train.decoders import stops
 from maxmatch.train.fit import draw_split, finished_result, fit
 from maxmatch.train.pictures import digest_of_pictures, load_data
 from maxmatch.train.recipe import DataSettings
-from maxmatch.train.resume import resumed_recipe
+from maxmatch.train.resume import code_of, own_parts, resumed_recipe
 
 LONGEST = 1000  # letters of what a method that failed has to say
 
@@ -66,9 +64,14 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
     if begun != wanted:  # a run that goes on past its end has another schedule than one that was begun so long
         raise UsageError(f"train.{name} = {wanted}, but {planned.folder} was begun with {begun}: give another --out")
     result = finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
-    trained = result.get("method_code") if result else saved_code(planned.folder / "checkpoint")
-    if len({own_code(planned.recipe.method), trained} - {None}) > 1:
-        told = f"{planned.folder} was trained by other code of {method_name(planned.recipe.method)} than there is now"
+    progress = saved_progress(planned.folder / "checkpoint")
+    first = result.get("begun_with") if result else progress.begun_with
+    if first and first != before.steps:
+        told = f"{planned.folder} was begun with {first:,} steps and lengthened to {before.steps:,}"
+        raise UsageError(f"{told}, which is not the same as {before.steps:,} from the start: give another --out")
+    trained = result.get("method_code") if result else progress.code
+    if len({code_of(planned.recipe), trained} - {None}) > 1:
+        told = f"{planned.folder} was trained by other code of {own_parts(planned.recipe)} than there is now"
         raise UsageError(f"{told}: give another --out, or delete the folder")
     return result
 
@@ -194,7 +197,9 @@ def _work(run: Planned, threads: int, mouth: Connection) -> None:
     """What such a process does."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     torch.set_num_threads(threads)
-    mouth.send(attempt(run, quiet=True))
+    outcome = attempt(run, quiet=True)
+    with suppress(BrokenPipeError):  # who would hear it may have been killed
+        mouth.send(outcome)
 
 
 def _end_with_the_parent() -> None:

@@ -69,10 +69,20 @@ class Images:
         """The digest of the training pixels and labels, by which a saved split knows its data."""
         if self.digest is not None:
             return self.digest
-        digest = hashlib.sha256()
-        for tensor in (self.x, self.y):
-            digest.update(tensor.contiguous().numpy().tobytes())
-        return digest.hexdigest()
+        return _sha256(self.x, self.y)
+
+    def test_sha256(self) -> str | None:
+        """The digest of the test images, where they came as arrays: all others are known by their files."""
+        if self.digest is not None or self.test_x is None or self.test_y is None or not len(self.test_x):
+            return None
+        return _sha256(self.test_x, self.test_y)
+
+
+def _sha256(*tensors: Tensor) -> str:
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def load_images(name: str, protocol: Protocol = "balanced") -> Images:

@@ -141,7 +141,7 @@ def _eight_bit(picture: Image.Image) -> Image.Image:
         return picture
     values = np.nan_to_num(np.asarray(picture).astype(np.float64))
     highest = values.max(initial=0)
-    if picture.mode == "F" and highest <= 1:
+    if picture.mode == "F" and highest < 2:  # 0 to 1, a little above where it was scaled before
         values = values * 255
     elif picture.mode.startswith("I;16") or 255 < highest <= 65535:
         values = values / 257

@@ -54,14 +54,18 @@ class Split:
             digest.update(len(indices).to_bytes(8, "little") + indices.astype("<i8").tobytes())
         return digest.hexdigest()
 
-    def save(self, path: Path, data_sha256: str, left_out: Sequence[str] = (), tested: Sequence[str] = ()) -> None:
-        """Write the split as JSON beside the digest of its data, the files left out, and those of the test."""
+    def save(
+        self, path: Path, data_sha256: str, left_out: Sequence[str] = (), tested: Sequence[str] = (),
+        test_sha256: str | None = None,
+    ) -> None:  # fmt: skip
+        """Write the split as JSON beside the digests of its data, the files left out, and those of the test."""
         record = {
             "labelled": self.labelled.tolist(),
             "unlabelled": self.unlabelled.tolist(),
             "data_sha256": data_sha256,
             "left_out": list(left_out),
             "tested": list(tested),
+            "test_sha256": test_sha256,
             "sha256": self.sha256(),
         }
         write_safely(path, (json.dumps(record) + "\n").encode())
@@ -84,8 +88,8 @@ def _saved_names(path: Path, key: str) -> tuple[str, ...] | None:
         return None
 
 
-def load_split(path: Path, data_sha256: str) -> Split:
-    """Read a split back, refusing one that is damaged or belongs to other images."""
+def load_split(path: Path, data_sha256: str, test_sha256: str | None = None) -> Split:
+    """Read a split back, refusing one that is damaged or belongs to other images, or to another test than this."""
     try:
         record = json.loads(path.read_text())
         split = Split(np.array(record["labelled"], np.int64), np.array(record["unlabelled"], np.int64))
@@ -97,6 +101,11 @@ def load_split(path: Path, data_sha256: str) -> Split:
         raise OtherImages(
             f"{path} belongs to other images than these, some were added, removed, changed or labelled: use the same "
             "data, or train anew with another --out, from these weights with --init"
+        )
+    if None not in (test_sha256, record.get("test_sha256")) and record["test_sha256"] != test_sha256:
+        raise OtherImages(
+            f"{path} belongs to a run with another test set, whose errors are in its metrics: give the same one, or "
+            "judge the finished run on this one, maxmatch.judge(RUN, data=...)"
         )
     return split
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from difflib import get_close_matches
 from inspect import get_annotations
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,25 @@ def method_class(name: str) -> type[Method]:
         raise UsageError(f"method '{name}': it is no subclass of maxmatch.methods.base.Method")
     if "__dataclass_fields__" not in vars(cls) and any("ClassVar" not in str(a) for a in get_annotations(cls).values()):
         raise UsageError(f"method '{name}': its options are not read; put @dataclass(frozen=True) above the class")
+    if "name" in getattr(cls, "__dataclass_fields__", {}):
+        raise UsageError(f"method '{name}': in a recipe name is the method's own; give its option another name")
+    if lacking := sorted(getattr(cls, "__abstractmethods__", ())):
+        raise UsageError(f"method '{name}' lacks {' and '.join(lacking)}: write them, or take Consistency as its base")
     return cls
+
+
+def misspelled(method: Method) -> list[str]:
+    """What a method of one's own has that is nearly the name of a hook, and would never be called, in words."""
+    from maxmatch.methods.base import Consistency
+
+    hooks = {name for name in dir(Consistency) if not name.startswith("_")}
+    own = [name for cls in type(method).__mro__ for name in vars(cls) if not cls.__module__.startswith("maxmatch.")]
+    strange = [name for name in dict.fromkeys(own) if not name.startswith("_") and name not in hooks]
+    fields = {field.name for field in dataclasses.fields(method)}
+    missing = hooks - set(own)
+    near = {name: get_close_matches(name, missing, n=1, cutoff=0.85) for name in strange if name not in fields}
+    told = type(method).__name__
+    return [f"{told}.{name} is never called: is {found[0]} meant?" for name, found in near.items() if found]
 
 
 def make_method(values: Mapping[str, Any]) -> Method:

@@ -38,6 +38,7 @@ class Batch:
     x_strong: Tensor | None = None  # (L, C, H, W) strong views of the labelled images, on request
     mix: Mix | None = None  # what mixing draws, on request
     target: Tensor | None = None  # (K, B, C) what each variant is taught, where a method's `prepare` has made it
+    guess: Tensor | None = None  # (B, C) what it takes an image itself to be, where that target is mixed with others'
 
 
 class Mix(NamedTuple):
@@ -60,7 +61,7 @@ class Target(NamedTuple):
 class Seen(NamedTuple):
     """What the loop may look at afterwards, all detached: every health figure is made from it."""
 
-    target: Tensor  # (B,) or (B, C)
+    target: Tensor  # (B,) or (B, C) what an image is taken to be
     keep: Tensor  # (B,)
     per_view: Tensor  # (K, B) loss of every view
     winner: Tensor  # (B,) the view that decided
@@ -173,6 +174,10 @@ class Method(ABC):
         """The method's own buffers and heads, for a pool of `images` and the `features` that the net's head sees."""
         return None
 
+    def refuses(self, shape: tuple[int, int, int]) -> str:
+        """Why it can't learn from images of this shape, (C, H, W); empty where it can."""
+        return ""
+
     @property
     def projection(self) -> int | None:
         """How many numbers the net gives for an image through an MLP, for a pretraining; None: logits of classes."""
@@ -229,6 +234,11 @@ class Consistency(Method):
             raise UsageError(f"teacher = eman: {self.no_eman}; leave it out")
         if self.teacher == "eman" and self.target_gradient:
             raise UsageError("target_gradient = true: with teacher = eman the targets have no gradient; leave one out")
+        if self.target_gradient and self.resolved_strategy == "select" and type(self).targets is Consistency.targets:
+            raise UsageError(
+                f"target_gradient = true: by select {type(self).__name__} would have to write targets(p) for it, and "
+                "has teach alone; type --strategy joint, or leave it out"
+            )
         if self.strategy == "select" and not self.over.picks:
             what = f"strategy = select: by '{self.over.spell()}' all views count, none is picked"
             raise UsageError(f"{what}; type --strategy joint" + (", or --over worst" if self.k == 1 else ""))
@@ -276,7 +286,7 @@ class Consistency(Method):
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         """The probabilities (B, C) that targets are made of, from the logits of the anchors and of the K variants."""
         if batch.target is not None:
-            return batch.target.mean(0)
+            return batch.target.mean(0) if batch.guess is None else batch.guess
         return probabilities(anchored[0] if anchored else self.guess(run, batch.weak[0])[0])
 
     def guess(self, run: Run, *groups: Tensor) -> Sequence[Tensor]:
@@ -332,12 +342,13 @@ class Consistency(Method):
         per_view = self._distances(variants, target.value)
         chosen = self.over.choose(per_view)  # (J, B)
         taught = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
-        again = anchors if self.target_gradient or self.trains_anchors else ()
-        x, *rest = self.train_pass(run, batch.x, *again, *_picked(batch.strong, chosen))
-        anchored, trained = rest[: len(again)], rest[len(again) :]
+        beside = anchors if self.target_gradient or self.trains_anchors else ()
+        x, *rest = self.train_pass(run, batch.x, *beside, *_picked(batch.strong, chosen))
+        anchored, trained = rest[: len(beside)], rest[len(beside) :]
         if self.target_gradient:
-            taught = self.targets(self._opinion(run, batch, anchored, trained, x)).value
-            target = target._replace(value=taught)
+            again = self.targets(self._opinion(run, batch, anchored, trained, x))
+            taught = again.value
+            target = Target(taught, again.keep if again.keep.is_floating_point() else target.keep)  # weights learn too
         value = self._distances(trained, taught).mean(0)
         return self._assemble(run, batch, x, anchored, trained, value, p, target, per_view, chosen[0])
 
@@ -350,6 +361,8 @@ class Consistency(Method):
         if (shape[-2:-1] if target.value.is_floating_point() else shape) != (images,):
             what = f"{type(self).__name__} teaches a tensor of shape {shape} for {images} images"
             raise UsageError(f"{what}: labels ({images},), probabilities ({images}, C) or (K, {images}, C) are wanted")
+        if target.value.is_floating_point() and shape[-1] != p.shape[-1]:
+            raise UsageError(f"{type(self).__name__} teaches probabilities of {shape[-1]} classes: C is {p.shape[-1]}")
         if tuple(target.keep.shape) != (images,):
             what = f"{type(self).__name__} keeps by a tensor of shape {tuple(target.keep.shape)}"
             raise UsageError(f"{what}: one value an image is wanted, ({images},)")
@@ -375,7 +388,11 @@ class Consistency(Method):
 
     def _distances(self, views: Sequence[Tensor], target: Tensor) -> Tensor:
         each = target if target.ndim == 3 else [target] * len(views)
-        return torch.stack([type(self).distance(view, t) for view, t in zip(views, each, strict=True)])  # (K, B)
+        found = [type(self).distance(view, t) for view, t in zip(views, each, strict=True)]
+        if wrong := [tuple(d.shape) for d in found if d.shape != (len(views[0]),)]:
+            what = f"the distance of {type(self).__name__} has shape {wrong[0]}"
+            raise UsageError(f"{what}: one value an image is wanted, ({len(views[0])},)")
+        return torch.stack(found)  # (K, B)
 
     def _assemble(
         self, run: Run, batch: Batch, x: Tensor, anchored: Sequence[Tensor], trained: Sequence[Tensor], value: Tensor,
@@ -386,7 +403,8 @@ class Consistency(Method):
         terms = {"supervised": self.supervised(run, x, batch.y), "unlabeled": weight * unlabeled}
         terms |= self.more_terms(run, batch, target, anchored, trained)
         taught = target.value.detach() if target.value.ndim < 3 else target.value.detach().mean(0)
-        guess = p.detach() if batch.target is None else None
+        guess = p.detach() if batch.target is None else batch.guess
+        taught = taught if batch.guess is None else batch.guess
         seen = Seen(taught, target.keep, per_view.detach(), winner, unlabeled.detach(), guess)
         return Losses(terms, seen)
 

@@ -52,7 +52,8 @@ class ICT(Consistency):
             partner, weight = run.share(batch.mix.order[drawn].argsort()), run.share(batch.mix.weight[drawn])
             images.append(mixed(run.pixels(images_of_view), run.pixels(others[partner]), weight))
             targets.append(mixed(p, theirs[partner], weight))
-        return replace(batch, strong=torch.stack(images), target=torch.stack(targets))
+        guess = torch.stack(opinions).mean(0)
+        return replace(batch, strong=torch.stack(images), target=torch.stack(targets), guess=guess)
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
         return ()

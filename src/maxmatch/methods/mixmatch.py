@@ -60,10 +60,11 @@ class MixMatch(Consistency):
         pixels, targets = mixed_up(run, [batch.x, *batch.strong], [labels, *[guess] * len(batch.strong)], batch.mix)
         shape, many = batch.strong.shape, len(batch.y)
         variants, taught = pixels[many:].view(shape), targets[many:].view(*shape[:2], -1)
-        return replace(batch, x=pixels[:many], y=targets[:many], strong=variants, target=taught)
+        return replace(batch, x=pixels[:many], y=targets[:many], strong=variants, target=taught, guess=guess)
 
     def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
-        # The labelled images alone move the running statistics.
+        # The labelled images alone move the running statistics, our reading: in the authors' code the first of
+        # several batches does, and each has a share of every group.
         return [*run.net(x), *run.aside(*groups)]
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:

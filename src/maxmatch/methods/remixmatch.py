@@ -67,6 +67,11 @@ class ReMixMatch(Consistency):
             )
         return {**super().parts(classes, images, features), "rotation": nn.Linear(features, 4)}
 
+    def refuses(self, shape: tuple[int, int, int]) -> str:
+        _, height, width = shape
+        told = f"remixmatch turns images by quarters: they must be square, these have {height}x{width}"
+        return told if height != width else ""
+
     def prepare(self, run: Run, batch: Batch) -> Batch:
         assert batch.mix is not None
         assert batch.x_strong is not None
@@ -79,26 +84,22 @@ class ReMixMatch(Consistency):
         many = len(labels)
         views = pixels[many:].view(-1, *batch.weak[0].shape)  # K strong ones and the weak one
         taught = targets[many:].view(*views.shape[:2], -1)
-        # What is to be anchored stands before the weak view, and its target behind all others.
+        # What is to be anchored stands before the mixed weak view, whose target is the last.
         return replace(
             batch, x=pixels[:many], y=targets[:many], weak=torch.stack([first, views[-1]]), strong=views[:-1],
-            target=torch.cat([taught, guess[None]]),
+            target=taught, guess=guess,
         )  # fmt: skip
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
         return tuple(batch.weak)
 
     def train_pass(self, run: Run, x: Tensor, *groups: Tensor) -> Sequence[Tensor]:
-        # The labelled images alone move the running statistics.
+        # The labelled images alone move the running statistics: see `MixMatch`.
         return [*run.net(x), *run.aside(*groups)]
-
-    def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
-        assert batch.target is not None
-        return batch.target[-1]
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         assert batch.target is not None
-        return Target(batch.target[:-2], p.new_ones(len(p)))
+        return Target(batch.target[:-1], p.new_ones(len(p)))
 
     def losses(self, run: Run, batch: Batch) -> Losses:
         losses, share = super().losses(run, batch), 1 / (len(batch.strong) + 1)
@@ -110,10 +111,8 @@ class ReMixMatch(Consistency):
         self, run: Run, batch: Batch, target: Target, anchored: Sequence[Tensor], variants: Sequence[Tensor]
     ) -> dict[str, Tensor]:
         assert batch.target is not None
-        anchor = cross_entropy(anchored[0], batch.target[-1]).mean()
-        height, width = batch.weak.shape[-2:]
-        if height != width:
-            raise UsageError(f"remixmatch turns images by quarters: they must be square, these have {height}x{width}")
+        assert batch.guess is not None
+        anchor = cross_entropy(anchored[0], batch.guess).mean()
         quarters = run.share(torch.arange(len(run.gather(batch.index)), device=batch.index.device) % 4)
         turned = torch.stack([torch.rot90(batch.weak[0], turn, (2, 3)) for turn in range(4)])
         turned = turned[quarters, torch.arange(len(quarters), device=quarters.device)]
@@ -121,7 +120,7 @@ class ReMixMatch(Consistency):
         head = part(run, nn.Linear, "rotation")
         told = head(features.to(head.weight.dtype))
         return {
-            "weak": self.ramped(run, self.weight) * cross_entropy(anchored[1], batch.target[-2]).mean(),
+            "weak": self.ramped(run, self.weight) * cross_entropy(anchored[1], batch.target[-1]).mean(),
             "anchored": self.ramped(run, self.anchored) * anchor,
             "rotation": self.rotation * cross_entropy(told, quarters).mean(),
         }

@@ -1,4 +1,4 @@
-"""By which code a method of one's own was trained: a run of another method must not be taken for one of this."""
+"""By which code of one's own a run was trained: a run of another method, or net, must not be taken for one of this."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import ast
 import hashlib
 import sys
 from inspect import getsource
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from maxmatch.methods.base import Method
 
 
-def own_code(method: Method) -> str | None:
-    """A digest of a method's class, of what it inherits from that is not ours, and of what their files have for them.
+def own_code(*made_of: type) -> str | None:
+    """A digest of the classes that a run is made of, of what they inherit from, and of what their files have for them.
 
-    Comments, docstrings and whatever else stands in the files make no difference. None of a method of ours, and where
-    there is no file, as in a notebook.
+    Comments, docstrings and whatever else stands in the files make no difference. None of what is ours or torch's, and
+    where there is no file, as in a notebook.
     """
-    ours = {"maxmatch", *sys.stdlib_module_names}
-    classes = [cls for cls in type(method).__mro__ if cls.__module__.partition(".")[0] not in ours]
+    known = {"maxmatch", "torch", "torchvision", "timm", *sys.stdlib_module_names}
+    all_of_them = dict.fromkeys(cls for made in made_of for cls in made.__mro__)
+    classes = [cls for cls in all_of_them if cls.__module__.partition(".")[0] not in known]
     texts = []
     for name in dict.fromkeys(cls.__module__ for cls in classes):
         wanted = {cls.__qualname__.partition(".")[0] for cls in classes if cls.__module__ == name}

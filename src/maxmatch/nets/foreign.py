@@ -38,6 +38,12 @@ def make_foreign(name: str, classes: int, channels: int, size: Size | None, drop
     return net
 
 
+def own_class(name: str) -> Any:
+    """The class of a net of one's own by its place; None of all others."""
+    place, colon, attribute = name.partition(":")
+    return find_class(place, attribute, f"net.name = '{name}'") if colon and not name.startswith(TIMM) else None
+
+
 def pixel_values(name: str, pretrained: bool, channels: int = 3) -> tuple[Values, Values]:
     """Mean and deviation of the pixels that a net expects: those its published weights were trained with, else 1/2."""
     if not pretrained:
@@ -101,8 +107,7 @@ def _timm(name: str, classes: int, channels: int, size: Size | None, dropout: fl
 
 
 def _own(name: str, classes: int, channels: int, dropout: float, pretrained: bool) -> nn.Module:
-    place, attribute = name.split(":", 1)
-    cls = find_class(place, attribute, f"net.name = '{name}'")
+    cls, attribute = own_class(name), name.partition(":")[2]
     if not (isinstance(cls, type) and issubclass(cls, nn.Module)):
         raise UsageError(f"net.name = '{name}': it is no subclass of torch.nn.Module")
     for setting, value in (("dropout", dropout), ("pretrained", pretrained)):

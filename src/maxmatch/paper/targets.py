@@ -59,7 +59,7 @@ LEARNING_RATE = tuple(dict.fromkeys(lr for _, lr, _, _ in LEARNING_RATES))  # of
 # The others as in the tables that their numbers are quoted from: 64 + 448 is said of FixMatch and MaxMatch.
 NINE = (
     Arm("Supervised", "supervised"),
-    Arm("Pseudo-Label", "pseudo-label", {"train": {"ratio": 1}}, "Pseudo-Label"),
+    Arm("Pseudo-Label", "pseudo-label", published="Pseudo-Label"),
     Arm("Pi-Model", "pi-model", published="Pi-Model"),
     Arm("Mean Teacher", "mean-teacher", published="Mean Teacher"),
     Arm("MixMatch", "mixmatch", published="MixMatch"),
@@ -83,8 +83,8 @@ EFFECT_OF_K = (
 # What every run of the small data sets has in common.
 _COMMON = "64 + 448 images a step, 2^20 steps, lr 0.03, EMA 0.999, threshold 0.95"
 _NINE = (
-    "nine methods, MaxMatch with K = 3, RandAugment (ReMixMatch: CTAugment), Pseudo-Label with 64 + 64 images, UDA "
-    f"with temperature 1, each else with its own settings, 5 folds; FixMatch and MaxMatch: {_COMMON}"
+    "nine methods, MaxMatch with K = 3, RandAugment (ReMixMatch: CTAugment), UDA with temperature 1, those before it "
+    f"with 64 + 64 images, each else with its own settings, 5 folds; FixMatch and MaxMatch: {_COMMON}"
 )
 _IMAGENET = "ImageNet, 10 % labelled, ResNet-50, 64 + 320 images a step, 300 epochs"
 

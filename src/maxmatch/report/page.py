@@ -35,7 +35,7 @@ OURS = b'<meta name="generator" content="maxmatch'
 
 
 def write_report(
-    folders: Sequence[str | Path],
+    folders: str | Path | Sequence[str | Path],
     out: str | Path | None = None,
     *,
     data: Images | None = None,
@@ -48,7 +48,7 @@ def write_report(
     measured on a part of the images, and the page says on how many. Without `force` a file that is no report is left
     alone, and so is a page that tells more, since models or data can't be opened any more.
     """
-    paths = [Path(folder) for folder in folders]
+    paths = [Path(folder) for folder in ([folders] if isinstance(folders, str | Path) else folders)]
     if not paths:
         raise UsageError("which run? Type maxmatch report RUN")
     if len({path.resolve() for path in paths}) < len(paths):

@@ -231,6 +231,8 @@ def _pseudo_labels(run: RunFolder) -> list[Advice]:
             "train longer."
         )
         return [Advice(why, command(run, {"method": {"threshold": lower}}, f"threshold-{lower}"))]
+    if used == 0:
+        return [Advice("No unlabelled image taught anything: look at how many the method keeps.")]
     if right is not None and right < 0.85:
         why = f"Of the pseudo-labels that taught, {100 * (1 - right):.0f} % were wrong: it learns its own mistakes. "
         policy = run.recipe.augment.policy

@@ -29,6 +29,7 @@ class Progress:
     """How far a run has come: what a checkpoint holds beside its tensors."""
 
     step: int = 0  # steps done
+    begun_with: int = 0  # steps that the run was to have when it began; 0: not noted
     code: str | None = None  # of a method of one's own; of several, where it was changed on the way
     seconds: float = 0.0  # in the loop
     seconds_compiling: float = 0.0  # of those
@@ -62,14 +63,13 @@ def restore_checkpoint(folder: Path, tensors: Mapping[str, Tensor], warn: Callab
     return progress
 
 
-def saved_code(folder: Path) -> str | None:
-    """By which code of one's own the newest sound checkpoint was trained; None of ours, or where there is none."""
+def saved_progress(folder: Path) -> Progress:
+    """How far the newest sound checkpoint has come; nowhere, where there is none."""
     try:
         found = _newest_sound(folder, warn=lambda _: None)
     except UserError:  # who goes on with that run will tell
-        return None
-    code: str | None = json.loads(found[2]["progress"]).get("code") if found is not None else None
-    return code
+        return Progress()
+    return Progress(**json.loads(found[2]["progress"])) if found is not None else Progress()
 
 
 def restore_policy(folder: Path, policy: nn.Module) -> None:

@@ -158,7 +158,7 @@ def begin(
     try:
         note_job(folder, job)
         write_safely(folder / "recipe.json", recipe.to_json().encode())
-        split.save(folder / "split.json", images.sha256(), images.left_out, images.tested)
+        split.save(folder / "split.json", images.sha256(), images.left_out, images.tested, images.test_sha256())
         save_model(folder / "initial.safetensors", training.step.net, training.info)
     except BaseException:  # a full disk, for example
         put_back(folder)
@@ -184,7 +184,8 @@ def go_on(
     left_out = saved_left_out(folder / "split.json") if begun else None
     images = load_data(recipe, _teller(quiet or not ranks.first), left_out, ranks) if data is None else data
     digest = images.sha256()
-    split = load_split(folder / "split.json", digest) if begun else draw_split(recipe, images)
+    tested = images.test_sha256()
+    split = load_split(folder / "split.json", digest, tested) if begun else draw_split(recipe, images)
     start = folder / "initial.safetensors"
     start_here = start if start.exists() else _start_of(recipe)
     training = _build(recipe, folder, images, split, start_here, quiet, ranks)
@@ -193,7 +194,7 @@ def go_on(
         return training
     note_job(folder, job)
     if not begun:
-        split.save(folder / "split.json", digest, images.left_out, images.tested)
+        split.save(folder / "split.json", digest, images.left_out, images.tested, tested)
     if not start.exists():
         save_model(start, training.step.net, training.info)
     training.restore()
@@ -210,6 +211,8 @@ def draw_split(recipe: Recipe, images: Images) -> Split:
     assert isinstance(recipe.train.fold, int)
     if not recipe.method.needs.labelled:
         return Split(np.empty(0, np.int64), np.arange(len(images.y)))
+    if len(images.classes) < 2:
+        raise UsageError(f"all labels are '{images.classes[0]}': at least two classes are needed")
     data, fold = recipe.data, recipe.train.fold
     named = data.protocol in ("google", "usb", "paper")
     if named and isinstance(data.labels, str) and data.labels.endswith("%"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from maxmatch.methods import method_class
@@ -80,7 +81,7 @@ def fitting(values: Values, typed: Values, base: str, dataset: str) -> Values:
     """The values, where what was typed asks for another length, size or teacher than a recipe for ImageNet has."""
     asked = typed.get("train", {})
     if "steps" in asked and "epochs" not in asked and values["train"].get("epochs") is not None:
-        _in_steps(values["train"])
+        _in_steps(values["train"], asked)
     if not base.startswith("imagenet"):
         return values
     data, train = values["data"], values["train"]
@@ -88,16 +89,18 @@ def fitting(values: Values, typed: Values, base: str, dataset: str) -> Values:
         train["ema_decay"] = train["ema_decay"] or 0.999
     if dataset not in ("imagenet", "folder"):  # images of one size: there is nothing to cut out
         values["data"] = {name: value for name, value in data.items() if name not in ("side", "canvas", "middle")}
+        for name in {"scale", "middle"} - {*typed.get("augment", {})}:
+            values["augment"].pop(name, None)
     elif "side" in typed.get("data", {}) and "canvas" not in typed["data"] and str(data["side"]).isdigit():
         data["canvas"] = -(-int(data["side"]) * 320 // 224 // 16) * 16  # as 320 is to 224, a multiple of 16
     return values
 
 
-def _in_steps(train: dict[str, Any]) -> None:
+def _in_steps(train: dict[str, Any], typed: Mapping[str, Any]) -> None:
     """Let a recipe that counts in epochs count in the steps that were typed, with the same share of warm-up."""
     share = train.pop("warmup_epochs", 0) / train.pop("epochs")
     steps = train["steps"] if isinstance(train["steps"], int) else 0  # else it is refused further on
-    train.setdefault("warmup", round(steps * share))
+    train["warmup"] = typed.get("warmup", round(steps * share))
     for name in ("evaluate_every", "checkpoint_every"):
         if train.get(name) == 0:
             train[name] = max(1, steps // 20)

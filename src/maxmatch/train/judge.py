@@ -15,14 +15,15 @@ from maxmatch.train.finished import open_run, seen_before
 
 
 def judge(
-    folder: Path, k: int | None = None, device: str = "cpu", data: Images | None = None, quiet: bool = False
+    folder: str | Path, k: int | None = None, device: str = "cpu", data: Images | None = None, quiet: bool = False
 ) -> dict[str, Any]:
     """Error, top-5 error, both robust errors over `k` views (the recipe's by default) and the confusion matrix."""
     from sklearn.metrics import confusion_matrix
 
+    folder = Path(folder)
     finished = open_run(folder, device, data, now=True)
     recipe, images, classes = finished.recipe, finished.images, finished.classifier.classes
-    if images.test_x is None or images.test_y is None:
+    if images.test_x is None or images.test_y is None or not len(images.test_x):
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured")
     for line in seen_before(folder, images):
         print(f"warning: {line}", file=sys.stderr)

@@ -20,12 +20,11 @@ from maxmatch.data.datasets import Images
 from maxmatch.data.layout import told
 from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
-from maxmatch.errors import Interrupted, UserError
+from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.evaluate.progress import Told
 from maxmatch.files import write_safely
-from maxmatch.methods import method_name
-from maxmatch.methods.source import own_code
+from maxmatch.methods import method_name, misspelled
 from maxmatch.nets import make_net
 from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
@@ -41,6 +40,7 @@ from maxmatch.train.pictures import title as data_title
 from maxmatch.train.pool import make_pool
 from maxmatch.train.recipe import Recipe, learning_rates
 from maxmatch.train.result import make_result, warnings_of
+from maxmatch.train.resume import code_of, own_parts
 from maxmatch.train.stages import in_words
 from maxmatch.train.step import Step, choose_mode
 
@@ -64,6 +64,8 @@ class Training:
         ranks: Ranks = Ranks(),  # noqa: B008  frozen
     ) -> None:
         self.ranks = ranks
+        if why := recipe.method.refuses(images.shape):
+            raise UsageError(why)
         settings, needs, projection = recipe.train, recipe.method.needs, recipe.method.projection
         if projection is not None:  # what knows no classes has no error
             images = replace(images, test_x=None, test_y=None)
@@ -104,10 +106,13 @@ class Training:
         self.step = Step(
             recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode, ranks
         )
-        self.notes = [*([note] if note else []), *batches.notes, *self.step.run.notes]
+        self.notes = [*([note] if note else []), *batches.notes, *self.step.run.notes, *misspelled(recipe.method)]
+        if type(recipe.method).__module__ == "__main__":
+            what = f"{type(recipe.method).__name__} was written in a script or notebook"
+            self.notes.append(f"{what}: in a file of its own the command line could read this run again")
         if settings.sync_batchnorm and ranks.count > 1 and device.type == "cuda" and settings.kernels == "auto":
             self.notes.append("train.sync_batchnorm = true: with torch's kernels, the fused ones don't have it")
-        self.progress = Progress(code=own_code(recipe.method))
+        self.progress = Progress(begun_with=settings.steps, code=code_of(recipe))
         shown = f"@{recipe.data.labels}" if needs.labelled else ""
         title = f"{data_title(recipe.data)}{shown} {method_name(recipe.method)}"
         self.screen = Screen(title, settings.steps, quiet, mute=not ranks.first)
@@ -138,7 +143,7 @@ class Training:
             self.screen.tell("no checkpoint yet: it begins at step 0")
         if found is not None:
             if len({found.code, self.progress.code} - {None}) > 1:
-                name = method_name(self.recipe.method)
+                name = own_parts(self.recipe)
                 self.screen.say(f"warning: the code of {name} has changed since this run was begun; it goes on with it")
                 found.code = f"{found.code}, then {self.progress.code}"
             self.progress = found
@@ -189,6 +194,8 @@ class Training:
                 self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
                 self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count, started, bar.advance,
             )  # fmt: skip
+        if self.progress.last_log.get("mask_rate") == 0:
+            self.screen.tell("warning: no unlabelled image taught anything in the last steps, the method kept none")
         write_safely(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result
 
@@ -302,9 +309,14 @@ class Training:
 
     def _failed(self, what: str) -> UserError:
         sound = checkpoints(self.folder / "checkpoint")
+        method = self.recipe.method
+        ours = type(method).__module__.startswith("maxmatch.")
+        first = (
+            "" if ours else f"look at the gradient of {type(method).__name__}, a root or a logarithm at 0 has none, or "
+        )
         return UserError(
             f"{what}; the last good checkpoint is {sound[-1] if sound else 'none yet'}; "
-            "begin again with a lower learning rate: type the same words, and "
+            f"{first}begin again with a lower learning rate: type the same words, and "
             f"--force --set train.lr={self.recipe.train.lr / 3:.2g}"
         )
 

@@ -23,9 +23,9 @@ SMALL = 64  # rows: up to so many a product takes a GPU no longer than its launc
 
 
 class Optimizer:
-    """SGD, with decay on the weights of convolutions and linear layers alone; with `muon` most convolutions are its.
+    """SGD, with decay on what is a matrix or more, but for what the net excepts by `no_weight_decay`, as timm's do.
 
-    With `head_lr` the net's head has a learning rate of its own.
+    With `muon` most convolutions are its, with `head_lr` the net's head has a learning rate of its own.
     """
 
     def __init__(
@@ -43,8 +43,10 @@ class Optimizer:
         left = [p for p in parameters if not any(p is t for t in turned)]
         head = _head(net) if head_lr is not None else []
         body = [p for p in left if not any(p is h for h in head)]
+        excepted = _excepted(net)
+        decayed = {id(p) for p in left if p.ndim > 1 and id(p) not in excepted}
         groups: list[dict[str, Any]] = [
-            {"params": [p for p in part if (p.ndim > 1) == decays], "weight_decay": decay, "lr": rate}
+            {"params": [p for p in part if (id(p) in decayed) == decays], "weight_decay": decay, "lr": rate}
             for part, rate in ((body, lr), (head, head_lr))
             for decays, decay in ((True, settings.weight_decay), (False, 0.0))
             if part
@@ -151,6 +153,16 @@ def _place(matrix: Tensor, weight: Tensor) -> Tensor:
     shape = weight.permute(0, 2, 3, 1).shape
     place: Tensor = torch.unflatten(part.mT if outputs > columns else part, 1, shape[1:])
     return place
+
+
+def _excepted(net: nn.Module) -> set[int]:
+    """The parameters that the net itself, or a part of it, wants without decay, such as embeddings of positions."""
+    found: set[int] = set()
+    for module in net.modules():
+        if callable(names := getattr(module, "no_weight_decay", None)):
+            wanted = set(names())
+            found |= {id(parameter) for name, parameter in module.named_parameters() if name in wanted}
+    return found
 
 
 def _head(net: nn.Module) -> list[nn.Parameter]:

@@ -24,7 +24,7 @@ from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.nets.device import Device, best_precision
 from maxmatch.settings import build, field_types, plain, to_toml, with_none, without_none
 from maxmatch.train import schedule
-from maxmatch.train.rules import check
+from maxmatch.train.rules import PICTURES, check
 from maxmatch.train.schedule import Schedule
 
 Auto = Literal["auto"]
@@ -180,7 +180,10 @@ class Recipe:
 
     def to_toml(self) -> str:
         """The six sections as TOML that says all: whichever recipe it is laid over, it gives this one."""
-        return to_toml({name: without_none(type(getattr(self, name)), s) for name, s in self.to_dict().items()})
+        sections = {name: without_none(type(getattr(self, name)), s) for name, s in self.to_dict().items()}
+        if not self.data.of_pictures:  # these would be refused, and say nothing of the images
+            sections["data"] |= dict.fromkeys(PICTURES)
+        return to_toml(sections)
 
     def sha256(self) -> str:
         return hashlib.sha256(json.dumps(self.to_dict(), sort_keys=True).encode()).hexdigest()

@@ -13,6 +13,11 @@ from maxmatch.settings import Values, overlay
 from maxmatch.train.imagenet import IMAGENET, fitting, imagenet_authors, imagenet_finetune, imagenet_paper
 from maxmatch.train.recipe import Recipe, read_values, split_settled, with_nones
 
+EPOCHS = ("epochs", "warmup_epochs", "warmup")
+BEFORE_FIXMATCH = frozenset(
+    {"pseudo-label", "pi-model", "temporal-ensembling", "mean-teacher", "vat", "ict", "mixmatch", "remixmatch"}
+)
+
 
 def digits(method: str = "maxmatch") -> Values:
     """scikit-learn's 8x8 digits on a laptop's CPU: half a minute a run on 2 cores; benchmarks/digits.py has the errors.
@@ -39,11 +44,13 @@ def paper(method: str = "maxmatch") -> Values:
     Published for CIFAR-10 with 250 labels: FixMatch 5.07 % error; the paper's figures have MaxMatch below it. Not rerun
     here: at K = 3 it is two hours and ten minutes on one H200, by the 7.42 ms of a step (docs/speed.md). 12,000 steps
     with a cosine to 0 end at 18.51 % (benchmarks/records/cifar10-250-maxmatch.json). It assumes nothing but small
-    images. ReMixMatch brings CTAugment and its eight views along, Pseudo-Label as many unlabelled images as labelled.
+    images. Methods from before FixMatch have what the tables have that quote them: as many unlabelled images as
+    labelled, MixMatch a weight of 100, VAT a ramp, ReMixMatch eight views by CTAugment without the cutout.
     """
-    if method == "remixmatch":
-        return {"method": {"name": method, "k": 8}, "augment": {"policy": "cta"}}
-    return {"method": {"name": method}} | ({"train": {"ratio": 1}} if method == "pseudo-label" else {})
+    own: dict[str, Any] = {"mixmatch": {"weight": 100.0}, "remixmatch": {"k": 8}, "vat": {"ramp": 0.4}}
+    values: Values = {"method": {"name": method} | own.get(method, {})}
+    values |= {"train": {"ratio": 1}} if method in BEFORE_FIXMATCH else {}
+    return values | ({"augment": {"policy": "cta", "cutout": 0}} if method == "remixmatch" else {})
 
 
 def fast_1min(method: str | None = None) -> Values:
@@ -158,6 +165,9 @@ def compose(
     """Defaults < named recipe < config file < what was typed (`given`, two levels of plain values).
 
     `config` is a recipe's name, or a TOML or JSON file that may name its base with `recipe = "digits"`.
+
+    >>> compose("cifar10@40", "fixmatch").data.labels
+    40
     """
     given = with_nones(_sections(given or {}, "settings"))
     base_name, file_values = read_config(config)
@@ -174,6 +184,9 @@ def compose(
                 f"{config} has options of {file_name}, but {asked} was asked for: delete its [method] section"
             )
         file_values.pop("method")
+    if dataset is not None and dataset.partition("@")[0] in DATASETS and "@" in dataset:
+        dataset, _, labels = dataset.partition("@")
+        given = overlay({"data": {"labels": labels}}, given)
     dataset = dataset or given.get("data", {}).get("name") or file_values.get("data", {}).get("name") or "digits"
     if dataset not in (*DATASETS, "arrays", "folder") and Path(str(dataset)).is_dir():
         given = overlay(given, {"data": {"name": "folder", "path": str(Path(str(dataset)).absolute())}})
@@ -210,7 +223,21 @@ def compose(
     layers += [of_net(base_name, overlay(file_values, given).get("net", {}).get("name"))]
     layers += [{"data": {"name": dataset}}, file_values, given, {"method": {"name": asked} if asked else {}}]
     typed = overlay(file_values, given)
-    return Recipe.from_dict(fitting(overlay(*layers), typed, base_name, str(dataset)))
+    if "steps" in given.get("train", {}) and "epochs" not in given["train"]:  # over those of a file, too
+        typed["train"] = {k: v for k, v in typed["train"].items() if k not in EPOCHS or k in given["train"]}
+    recipe = Recipe.from_dict(fitting(overlay(*layers), typed, base_name, str(dataset)))
+    _refuse_two_lengths(recipe, given.get("train", {}))
+    return recipe
+
+
+def _refuse_two_lengths(recipe: Recipe, typed: Mapping[str, Any]) -> None:
+    """Epochs decide steps and warm-up; where all three are given they are a recipe's, which a run has settled."""
+    if recipe.train.epochs is None or "warmup_epochs" in typed:
+        return
+    for name, other in (("steps", "give one of them"), ("warmup", "give train.warmup_epochs instead")):
+        if name in typed:
+            told = f"train.{name} = {typed[name]} and train.epochs = {recipe.train.epochs}"
+            raise UsageError(f"{told}: a run that counts in epochs has its {name} from them; {other}")
 
 
 def _short_pretraining(train: Mapping[str, Any]) -> Values:

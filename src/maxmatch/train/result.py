@@ -65,6 +65,7 @@ def make_result(
         "seed": recipe.train.seed,
         "fold": recipe.train.fold,
         "steps": progress.step,
+        "begun_with": progress.begun_with,
         "seconds": round(progress.seconds, 3),
         "seconds_compiling": round(progress.seconds_compiling, 3),
         "seconds_total": round(time.time() - started, 3),  # the robust errors, above, are in it

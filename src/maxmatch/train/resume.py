@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from maxmatch.errors import UsageError
-from maxmatch.methods import make_method
+from maxmatch.methods import make_method, method_name
+from maxmatch.methods.source import own_code
 from maxmatch.nets.device import best_device, is_available
+from maxmatch.nets.foreign import own_class
 from maxmatch.settings import Values, build, overlay, plain
 from maxmatch.train.imagenet import fitting
 from maxmatch.train.recipe import DataSettings, Recipe, read_values, with_nones
@@ -25,6 +27,19 @@ CHANGEABLE = {
 SETTLED = frozenset(
     {"batchnorm_momentum", "ema_decay", "fold", "threads", "device", "precision"}
 )  # `auto` became a value
+
+
+def code_of(recipe: Recipe) -> str | None:
+    """By which code of one's own a recipe trains: its method's and its net's; None where both are ours."""
+    net = own_class(recipe.net.name)
+    return own_code(type(recipe.method), *([net] if isinstance(net, type) else []))
+
+
+def own_parts(recipe: Recipe) -> str:
+    """What `code_of` is the code of, in words."""
+    nets = [recipe.net.name] if own_class(recipe.net.name) is not None else []
+    methods = [method_name(recipe.method)] if own_code(type(recipe.method)) or not nets else []
+    return " or ".join([*methods, *nets])
 
 
 def saved_recipe(folder: Path) -> Recipe:
@@ -76,7 +91,7 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
     train = changes["train"]
     if train.get("steps", saved.train.steps) < saved.train.steps:
         raise UsageError(
-            f"train.steps = {train['steps']}: {folder} was begun with {saved.train.steps}; only more can be asked for"
+            f"train.steps = {train['steps']}: {folder} is to have {saved.train.steps}; only more can be asked for"
         )
     if train.get("steps", train.get("epochs")) is not None and saved.method.needs.in_order:
         raise UsageError(

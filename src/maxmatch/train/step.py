@@ -150,6 +150,12 @@ class Step:
         self.health.blind = losses.seen is None
         if set(losses.terms) != set(self.method.terms):
             raise UsageError(_other_terms(self.method, losses))
+        for name, term in losses.terms.items():
+            if not isinstance(term, Tensor) or term.ndim:
+                raise UsageError(_no_number(self.method, name, term))
+        if not any(term.requires_grad for term in losses.terms.values()):
+            what = f"no term of {type(self.method).__name__} has a gradient"
+            raise UsageError(f"{what}: make one from run.net(...), without detach or no_grad")
         self.optimizer.zero_grad()
         torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())
         losses = self._agreed(losses)
@@ -190,10 +196,16 @@ class Step:
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
 
 
+def _no_number(method: Method, name: str, term: object) -> str:
+    """What to say of a term that is no tensor of one number."""
+    found = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, Tensor) else f"a {type(term).__name__}"
+    return f"{type(method).__name__} gives '{name}' as {found}: a tensor of one number is wanted, such as a mean"
+
+
 def _other_terms(method: Method, losses: Losses) -> str:
     """What to say where a term would be trained on and not logged, or logged and not there."""
     lacking = [term for term in method.terms if term not in losses.terms]
     told = f"{type(method).__name__} gives the terms {tuple(losses.terms)}, but names {method.terms}"
     if lacking:
-        return f"{told}: give '{lacking[0]}' too, 0 where it is off"
+        return f"{told}: give '{lacking[0]}' too, torch.zeros(()) on the batch's device where it is off"
     return f"{told}: write terms: ClassVar = {tuple(losses.terms)}"

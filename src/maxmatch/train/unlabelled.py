@@ -49,8 +49,8 @@ class PseudoLabels(NamedTuple):
 
 
 def label_unlabelled(
-    run: Path,
-    out: Path | None,
+    run: str | Path,
+    out: str | Path | None,
     device: str = "cpu",
     *,
     k: int | None = None,
@@ -58,6 +58,7 @@ def label_unlabelled(
     data: Images | None = None,
 ) -> int:
     """Write a row for each image of the run's pool without a label, what to label next first; returns their number."""
+    run, out = Path(run), None if out is None else Path(out)
     kind = choose_format(format, out)
     call = "maxmatch.train.unlabelled.label_unlabelled(folder, out, data=...)"
     finished = open_run(run, device, data, call, now=True)
