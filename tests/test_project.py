@@ -78,6 +78,8 @@ def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
     given = {"train": {"steps": 12}, "data": {"labels": 20}, "method": {"k": 3, "over": "worst"}}
     result = maxmatch.fit(maxmatch.compose("digits", "weighted:Weighted", given=given), tmp_path / "run", quiet=True)
     assert result["method"] == "weighted:Weighted"
+    with pytest.raises(maxmatch.errors.UsageError, match="method.power = nan: a number of 0 or more is wanted"):
+        maxmatch.compose("digits", "weighted:Weighted", given={"method": {"power": float("nan")}})
     assert result["unlabeled_loss"] > 0
 
 

@@ -231,8 +231,8 @@ def test_values():
     assert (MoCo().temperature, MoCo().queue, MoCo().dimension) == (0.2, 65_536, 128)
     for options, message in (
         ({"temperature": 0}, "temperature = 0"),
-        ({"queue": 0}, "queue = 0: at least 1"),
-        ({"companies": 0}, "companies = 0: at least 1"),
+        ({"queue": 0}, "queue = 0: a whole number of at least 1"),
+        ({"companies": 0}, "companies = 0: a whole number of at least 1"),
     ):
         with pytest.raises(UsageError, match=message):
             MoCo(**options)

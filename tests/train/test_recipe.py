@@ -128,7 +128,7 @@ def test_precedence_is_recipe_config_then_what_is_typed(tmp_path):
         ({"train": 3}, "settings stand in the sections"),
         ({"data": {"labels": "ten"}}, "type a number of labels"),
         ({"augment": {"levels": [1, 2, 3]}}, "2 values is wanted"),
-        ({"method": {"name": "maxmatch", "threshold": 2}}, "a confidence lies in"),
+        ({"method": {"name": "maxmatch", "threshold": 2}}, "threshold = 2: a number from 0 to 1 is wanted"),
     ],
 )
 def test_wrong_settings_are_one_line_that_names_them(values, message):

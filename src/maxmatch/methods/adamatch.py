@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Run, Target
 from maxmatch.methods.functional import probabilities
+from maxmatch.methods.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,10 @@ class AdaMatch(Consistency):
     fixed_target: ClassVar[str] = "an argmax has no gradient"
 
     align: bool = True
-    threshold: float = 0.9
+    threshold: Share = 0.9
 
     scores_labelled: ClassVar[bool] = True
     no_eman: ClassVar[str] = "its threshold and its alignment compare with the net's own predictions"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.threshold <= 1:
-            raise UsageError(f"threshold = {self.threshold:g}: it lies in [0, 1]; the paper has 0.9")
 
     def classes_of_labelled(self, x: Tensor | None, y: Tensor, classes: int) -> Tensor:
         assert x is not None  # `scores_labelled`

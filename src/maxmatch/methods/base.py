@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from maxmatch.errors import UsageError
+from maxmatch.methods import ranges
 from maxmatch.methods.alignment import Alignment
 from maxmatch.methods.functional import cross_entropy, probabilities
+from maxmatch.methods.ranges import Share, Weight
 from maxmatch.methods.reduce import Mean, Reduction
 from maxmatch.methods.views import Choices, Views, all_choices, parse_views
 
@@ -161,6 +163,9 @@ class Method(ABC):
     year: ClassVar[int | None] = None  # of its paper
     formula: ClassVar[str] = ""  # of what it adds to the labelled images' cross-entropy, for the docs
 
+    def __post_init__(self) -> None:
+        ranges.check(self)
+
     @property
     @abstractmethod
     def needs(self) -> Needs:
@@ -209,8 +214,8 @@ class Consistency(Method):
     k: Views = 1
     over: Reduction = Mean()
     strategy: Literal["auto", "joint", "select"] = "auto"
-    weight: float = 1.0
-    ramp: float = 0.0
+    weight: Weight = 1.0
+    ramp: Share = 0.0
     align: bool = False
     target_gradient: bool = False  # True: the weak side learns too; the paper, and every implementation, stops it
     teacher: Literal["own", "eman"] = "own"  # who makes the targets: whom the method's paper has, or the EMAN average
@@ -222,12 +227,9 @@ class Consistency(Method):
     trains_anchors: ClassVar[bool] = False  # `select` trains on the anchors too, for `more_terms`
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         object.__setattr__(self, "k", parse_views(self.k))
         object.__setattr__(self, "over", Reduction.parse(self.over))
-        if not 0 <= self.weight < float("inf"):
-            raise UsageError(f"weight = {self.weight:g}: a number of 0 or more is wanted")
-        if not 0 <= self.ramp <= 1:
-            raise UsageError(f"ramp = {self.ramp:g}: a share of the training lies in [0, 1]; 0 is no ramp")
         if self.target_gradient and self.fixed_target:
             raise UsageError(f"target_gradient = true: {self.fixed_target}; leave it out")
         if self.teacher == "eman" and self.no_eman:

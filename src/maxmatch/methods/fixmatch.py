@@ -10,6 +10,7 @@ from torch import Tensor
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Consistency, Target
+from maxmatch.methods.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -25,13 +26,11 @@ class FixMatch(Consistency):
         "mean_i 1[max p_i >= threshold] over_j CE(f(strong_j(u_i)), argmax p_i), p_i = f(weak(u_i))"
     )
 
-    threshold: float = 0.95
+    threshold: Share = 0.95
     target: Literal["hard", "soft"] = "hard"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.threshold <= 1:
-            raise UsageError(f"threshold = {self.threshold:g}: a confidence lies in [0, 1]; 0.95 is the paper's")
         if self.target_gradient and self.target == "hard":
             raise UsageError("target_gradient = true: an argmax has no gradient; add --set method.target=soft")
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Run, Target, part
 from maxmatch.methods.memory import Learned
+from maxmatch.methods.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,7 @@ class FlexMatch(Consistency):
     formula: ClassVar[str] = "mean_i 1[max p_i >= threshold M(beta_c)] over_j CE(f(strong_j(u_i)), c), c = argmax p_i"
     fixed_target: ClassVar[str] = "an argmax has no gradient"
 
-    threshold: float = 0.95
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.threshold <= 1:
-            raise UsageError(f"threshold = {self.threshold:g}: a confidence lies in [0, 1]; 0.95 is the paper's")
+    threshold: Share = 0.95
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         return {**super().parts(classes, images, features), "learned": Learned(images)}

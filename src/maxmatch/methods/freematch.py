@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Run, Target, part
 from maxmatch.methods.functional import probabilities
+from maxmatch.methods.ranges import Decay, Weight
 
 
 class Progress(nn.Module):
@@ -42,17 +42,10 @@ class FreeMatch(Consistency):
     formula: ClassVar[str] = "mean_i 1[max p_i >= tau p~_c / max p~] over_j CE(f(strong_j(u_i)), c) + fairness"
     fixed_target: ClassVar[str] = "an argmax has no gradient"
 
-    momentum: float = 0.999
-    fairness: float = 0.05
+    momentum: Decay = 0.999
+    fairness: Weight = 0.05
 
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled", "fairness")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.999")
-        if not 0 <= self.fairness < float("inf"):
-            raise UsageError(f"fairness = {self.fairness:g}: a number of 0 or more is wanted")
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         return {**super().parts(classes, images, features), "progress": Progress(classes)}

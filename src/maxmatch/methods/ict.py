@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run
 from maxmatch.methods.functional import probabilities, squared_error
 from maxmatch.methods.perturb import mixed
+from maxmatch.methods.ranges import Positive, Share, Weight
 
 
 @dataclass(frozen=True)
@@ -26,16 +26,11 @@ class ICT(Consistency):
     fixed_target: ClassVar[str] = "the teacher is not trained"
     taught_by_average: ClassVar[bool] = True
 
-    weight: float = 100.0
-    ramp: float = 0.4
-    alpha: float = 1.0
+    weight: Weight = 100.0
+    ramp: Share = 0.4
+    alpha: Positive = 1.0
 
     distance: ClassVar[Distance] = staticmethod(squared_error)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.alpha < float("inf"):
-            raise UsageError(f"alpha = {self.alpha:g}: it is finite and above 0; 1 draws the weights uniformly")
 
     @property
     def needs(self) -> Needs:

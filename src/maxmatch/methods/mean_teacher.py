@@ -10,6 +10,7 @@ from torch import Tensor
 
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
 from maxmatch.methods.functional import probabilities, squared_error
+from maxmatch.methods.ranges import Share, Weight
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class MeanTeacher(Consistency):
     fixed_target: ClassVar[str] = "the teacher has no gradient"
     taught_by_average: ClassVar[bool] = True
 
-    weight: float = 50.0
-    ramp: float = 0.4
+    weight: Weight = 50.0
+    ramp: Share = 0.4
     views: Literal["weak", "strong"] = "weak"
 
     distance: ClassVar[Distance] = staticmethod(squared_error)

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run
 from maxmatch.methods.functional import probabilities, sharpen, squared_error
 from maxmatch.methods.perturb import mixed_up
+from maxmatch.methods.ranges import Positive, Share, Weight
 from maxmatch.methods.views import Views
 
 
@@ -33,20 +33,13 @@ class MixMatch(Consistency):
     fixed_target: ClassVar[str] = "a guessed label has no gradient"
 
     k: Views = 2
-    weight: float = 75.0
-    ramp: float = 1 / 64
-    temperature: float = 0.5
-    alpha: float = 0.5
+    weight: Weight = 75.0
+    ramp: Share = 1 / 64
+    temperature: Positive = 0.5
+    alpha: Positive = 0.5
     views: Literal["weak", "strong"] = "weak"
 
     distance: ClassVar[Distance] = staticmethod(squared_error)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.temperature < float("inf"):
-            raise UsageError(f"temperature = {self.temperature:g}: it is finite and above 0; the paper has 0.5")
-        if not 0 < self.alpha < float("inf"):
-            raise UsageError(f"alpha = {self.alpha:g}: it is finite and above 0; the paper has 0.5 to 0.75")
 
     @property
     def needs(self) -> Needs:

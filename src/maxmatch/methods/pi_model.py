@@ -11,10 +11,10 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
 from maxmatch.methods.functional import squared_error
 from maxmatch.methods.perturb import noisy
+from maxmatch.methods.ranges import Share, Weight
 
 
 @dataclass(frozen=True)
@@ -24,17 +24,12 @@ class PiModel(Consistency):
     year: ClassVar[int] = 2017
     formula: ClassVar[str] = "mean_i over_j |f(view_j(u_i)) - f(weak(u_i))|^2 / C"
 
-    weight: float = 10.0
-    ramp: float = 0.4
+    weight: Weight = 10.0
+    ramp: Share = 0.4
     views: Literal["weak", "strong"] = "weak"
-    noise: float = 0.0
+    noise: Weight = 0.0
 
     distance: ClassVar[Distance] = staticmethod(squared_error)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.noise < float("inf"):
-            raise UsageError(f"noise = {self.noise:g}: a standard deviation is 0 or more; the paper has 0.15")
 
     @property
     def needs(self) -> Needs:

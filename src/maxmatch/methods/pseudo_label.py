@@ -14,6 +14,7 @@ from torch import Tensor
 from maxmatch.methods.base import Batch, Needs, Run
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.functional import probabilities
+from maxmatch.methods.ranges import Share
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class PseudoLabel(FixMatch):
         "mean_i 1[max p_i >= threshold] over_j CE(f(view_j(u_i)), argmax p_i), p_i = f(view_1(u_i))"
     )
 
-    ramp: float = 0.4
+    ramp: Share = 0.4
     views: Literal["weak", "strong"] = "weak"
 
     @property

@@ -13,6 +13,7 @@ from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Losses, Needs, Run, Target, part
 from maxmatch.methods.functional import cross_entropy, probabilities, sharpen
 from maxmatch.methods.perturb import mixed_up
+from maxmatch.methods.ranges import Positive, Share, Weight
 from maxmatch.methods.views import Views
 
 
@@ -33,28 +34,18 @@ class ReMixMatch(Consistency):
     fixed_target: ClassVar[str] = "a guessed label has no gradient"
 
     k: Views = 2
-    weight: float = 1.5
-    ramp: float = 1 / 64
+    weight: Weight = 1.5
+    ramp: Share = 1 / 64
     align: bool = True
-    temperature: float = 0.5
-    alpha: float = 0.75
-    anchored: float = 0.5
-    rotation: float = 0.5
+    temperature: Positive = 0.5
+    alpha: Positive = 0.75
+    anchored: Weight = 0.5
+    rotation: Weight = 0.5
     views: Literal["weak", "strong"] = "strong"
 
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled", "anchored", "rotation")
     distance: ClassVar[Distance] = staticmethod(cross_entropy)
     trains_anchors: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.temperature < float("inf"):
-            raise UsageError(f"temperature = {self.temperature:g}: it is finite and above 0; the paper has 0.5")
-        if not 0 < self.alpha < float("inf"):
-            raise UsageError(f"alpha = {self.alpha:g}: it is finite and above 0; the paper has 0.75")
-        for name in ("anchored", "rotation"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise UsageError(f"{name} = {getattr(self, name):g}: a weight of 0 or more is wanted")
 
     @property
     def needs(self) -> Needs:

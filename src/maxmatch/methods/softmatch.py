@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.alignment import TINY
 from maxmatch.methods.base import Batch, Consistency, Run, Target, part
+from maxmatch.methods.ranges import Decay, Positive
 
 
 class Confidence(nn.Module):
@@ -38,16 +38,9 @@ class SoftMatch(Consistency):
     formula: ClassVar[str] = "mean_i w(max p_i) over_j CE(f(strong_j(u_i)), argmax p_i), w a truncated Gaussian"
     fixed_target: ClassVar[str] = "an argmax has no gradient"
 
-    momentum: float = 0.999
-    n_sigma: float = 2.0
+    momentum: Decay = 0.999
+    n_sigma: Positive = 2.0
     uniform: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.999")
-        if not 0 < self.n_sigma < float("inf"):
-            raise UsageError(f"n_sigma = {self.n_sigma:g}: it is finite and above 0; the paper has 2")
 
     def parts(self, classes: int, images: int, features: int) -> dict[str, nn.Module]:
         return {**super().parts(classes, images, features), "confidence": Confidence(classes)}

@@ -9,10 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target, part
 from maxmatch.methods.functional import probabilities, squared_error
 from maxmatch.methods.memory import Ensemble
+from maxmatch.methods.ranges import Decay, Share, Weight
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,13 @@ class TemporalEnsembling(Consistency):
     formula: ClassVar[str] = "mean_i over_j |f(view_j(u_i)) - Z_i / (1 - momentum^visits_i)|^2 / C"
     fixed_target: ClassVar[str] = "the past has no gradient"
 
-    weight: float = 30.0
-    ramp: float = 0.4
-    momentum: float = 0.6
+    weight: Weight = 30.0
+    ramp: Share = 0.4
+    momentum: Decay = 0.6
     views: Literal["weak", "strong"] = "weak"
 
     no_eman: ClassVar[str] = "an image's own past is its teacher"
     distance: ClassVar[Distance] = staticmethod(squared_error)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.momentum < 1:
-            raise UsageError(f"momentum = {self.momentum:g}: it lies in [0, 1); the paper has 0.6")
 
     @property
     def needs(self) -> Needs:

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Consistency, Distance, Run, Target
 from maxmatch.methods.functional import cross_entropy, kl_divergence, probabilities, sharpen
+from maxmatch.methods.ranges import Positive, Share
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,11 @@ class UDA(Consistency):
     year: ClassVar[int] = 2020
     formula: ClassVar[str] = "mean_i 1[max p_i >= threshold] over_j KL(sharpen(p_i) || f(strong_j(u_i)))"
 
-    temperature: float = 0.4
-    threshold: float = 0.8
+    temperature: Positive = 0.4
+    threshold: Share = 0.8
     annealing: Literal["none", "linear", "log", "exp"] = "none"
 
     distance: ClassVar[Distance] = staticmethod(kl_divergence)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.temperature < float("inf"):
-            raise UsageError(
-                f"temperature = {self.temperature:g}: it is finite and above 0; the paper has 0.4, and 1 is no change"
-            )
-        if not 0 <= self.threshold <= 1:
-            raise UsageError(f"threshold = {self.threshold:g}: a confidence lies in [0, 1]; the paper has 0.8")
 
     def targets(self, p: Tensor) -> Target:
         return Target(sharpen(p, self.temperature), torch.ge(p.amax(-1), self.threshold))

@@ -13,9 +13,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Consistency, Distance, Needs, Run, Target
 from maxmatch.methods.functional import entropy, kl_divergence, probabilities
+from maxmatch.methods.ranges import Count, Positive, Weight
 
 
 @dataclass(frozen=True)
@@ -31,27 +31,17 @@ class VAT(Consistency):
         "mean_i over_j KL(f(u_i) || f(u_i + r_ij)) + entropy H(f(u_i)), r_ij the adversarial direction of start j"
     )
 
-    weight: float = 0.3
-    radius: float = 6.0
-    step: float = 0.1
-    climbs: int = 1
+    weight: Weight = 0.3
+    radius: Positive = 6.0
+    step: Positive = 0.1
+    climbs: Count = 1
     ball: Literal["l2", "linf"] = "l2"
-    entropy: float = 0.06
+    entropy: Weight = 0.06
 
     terms: ClassVar[tuple[str, ...]] = ("supervised", "unlabeled", "entropy")
     distance: ClassVar[Distance] = staticmethod(kl_divergence)
     trains_anchors: ClassVar[bool] = True
     no_eman: ClassVar[str] = "the target is the prediction of the net whose slope is climbed"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("radius", "step"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise UsageError(f"{name} = {getattr(self, name):g}: a length above 0 is wanted")
-        if self.climbs < 1:
-            raise UsageError(f"climbs = {self.climbs}: at least one step is needed")
-        if not 0 <= self.entropy < float("inf"):
-            raise UsageError(f"entropy = {self.entropy:g}: a weight of 0 or more is wanted")
 
     @property
     def needs(self) -> Needs:

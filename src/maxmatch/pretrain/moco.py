@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Losses, Method, Needs, Run
+from maxmatch.methods.ranges import Count, Positive
 from maxmatch.pretrain.shuffle import parts_of, shuffled_pass
 
 
@@ -54,17 +54,10 @@ class MoCo(Method):
     terms: ClassVar[tuple[str, ...]] = ("contrastive",)
     taught_by_average: ClassVar[bool] = True
 
-    temperature: float = 0.2
-    queue: int = 65_536
-    dimension: int = 128
-    companies: int = 8  # in how many parts the keys of a step are normalised, whatever the ranks; the paper's GPUs
-
-    def __post_init__(self) -> None:
-        if not 0 < self.temperature < float("inf"):
-            raise UsageError(f"temperature = {self.temperature:g}: it is above 0; the paper has 0.2")
-        for name in ("queue", "dimension", "companies"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"{name} = {getattr(self, name)}: at least 1 is wanted")
+    temperature: Positive = 0.2
+    queue: Count = 65_536
+    dimension: Count = 128
+    companies: Count = 8  # in how many parts the keys of a step are normalised, whatever the ranks; the paper's GPUs
 
     @property
     def needs(self) -> Needs:
