@@ -9,7 +9,7 @@ views by themselves, and labelled and weak ones, which are like what is tested. 
 beside the views that are scored, as they are beside those that are trained on. `Past`: an image's predictions so far,
 averaged, make it, as in Temporal Ensembling. `Mild`: towards the end weak views are taught instead of strong ones,
 which lie nearer to what is tested. `Soft`: what is taught is the sharpened prediction, as UDA has it, and not its
-label.
+label. `Strict`: in the second half only what is very sure teaches, since what is wrong then stays so.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from maxmatch.methods.base import Batch, Losses, Needs, Run, Target, part
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.functional import probabilities, sharpen
 from maxmatch.methods.memory import Ensemble
+from maxmatch.methods.ranges import Share
 from maxmatch.methods.reduce import Reduction, Worst
 
 
@@ -157,3 +158,17 @@ class Soft(FreeMatch):
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         return super().teach(p, run, batch, x)._replace(value=sharpen(p, self.temperature))
+
+
+@dataclass(frozen=True)
+class Strict(FreeMatch):
+    """FreeMatch, and from `late` of the training on no prediction teaches that is less sure than `least`."""
+
+    late: Share = 0.5
+    least: Share = 0.99
+
+    def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
+        target = super().teach(p, run, batch, x)
+        return target._replace(
+            keep=target.keep & (torch.lt(run.progress, self.late) | torch.ge(p.amax(-1), self.least))
+        )

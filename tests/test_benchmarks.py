@@ -163,7 +163,7 @@ def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_pa
     assert asked == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["Apart", "Average", "Company", "Guesses", "Late", "Mild", "Past", "Soft"])
+@pytest.mark.parametrize("name", ["Apart", "Average", "Company", "Guesses", "Late", "Mild", "Past", "Soft", "Strict"])
 def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     import trials
 
@@ -219,6 +219,13 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
         target = method.teach(p, run, batch, None)
         assert torch.allclose(target.value, sharpen(p, 0.4))
         assert torch.equal(target.keep, FreeMatch().teach(p, run, batch, None).keep)
+        return
+    if name == "Strict":
+        p = torch.tensor([[0.995, 0.005], [0.03, 0.97]])
+        run = SimpleNamespace(state=method.state(2, 2), mean=lambda value: value, progress=torch.tensor(0.4))
+        assert method.teach(p, run, batch, None).keep.tolist() == [True, True]
+        run.progress = torch.tensor(0.5)
+        assert method.teach(p, run, batch, None).keep.tolist() == [True, False]
         return
     run.state, run.mean, run.gather = method.state(2, 2), lambda value: value, lambda value: value
     if name == "Past":

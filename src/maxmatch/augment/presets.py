@@ -3,6 +3,10 @@
 l = level / 10; `fixmatch` is Google's code, `fixmatch-paper` the paper's own ranges, `usb` TorchSSL's and
 USB's, `imagenet` the sixteen operations of EMAN and of the MaxMatch authors. `gentle` is ours, for digits and
 characters: nothing in it turns one class into another.
+
+Where a warp moves in what is outside, `fixmatch` has it grey at once; Google's code paints it when both operations are
+done, so that a change of colour after a warp leaves it grey, and AutoContrast, Equalize, Posterize and Solarize make it
+black. One view in thirty differs by that.
 """
 
 from __future__ import annotations
