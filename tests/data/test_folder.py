@@ -47,6 +47,7 @@ def test_every_mode_becomes_grey_or_rgb(tmp_path, mode):
     ("mode", "values", "expected"),
     [
         (np.float32, [0.0, 0.8], [0, 204]),
+        (np.float32, [0.4, 1.001], [102, 255]),
         (np.float32, [0.0, 200.0], [0, 200]),
         (np.int32, [0, 200], [0, 200]),
         (np.int32, [0, 257 * 100], [0, 100]),

@@ -6,7 +6,7 @@ characters: nothing in it turns one class into another.
 
 Where a warp moves in what is outside, `fixmatch` has it grey at once; Google's code paints it when both operations are
 done, so that a change of colour after a warp leaves it grey, and AutoContrast, Equalize, Posterize and Solarize make it
-black. One view in thirty differs by that.
+black.
 """
 
 from __future__ import annotations
