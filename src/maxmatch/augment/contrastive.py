@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.augment.kernels import blend, blend_grey, luminance, mean_grey
-from maxmatch.augment.ops import Path
+from maxmatch.augment.ops import Path, decided
 from maxmatch.augment.photometry import gaussian_blur, turn_hue
 from maxmatch.errors import UsageError
 
@@ -68,9 +68,7 @@ class Contrastive:
 
     def apply(self, images: Tensor, draw: Photometry, path: Path = "auto") -> Tensor:
         """Change images (B, C, H, W) as drawn. Pictures that are grey already keep their lack of hue."""
-        if path == "auto":
-            on_host = images.device.type == "cpu" and not torch.compiler.is_compiling()
-            path = "grouped" if on_host else "dense"
+        path = decided(path, images)
         kinds = KINDS if images.shape[1] == 3 else KINDS[:2]
         for slot in range(4):
             for number, change in enumerate(kinds):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from maxmatch.augment.kernels import blend, blend_grey, blend_smooth, blur, smooth, table, to_bytes, warp
-from maxmatch.augment.ops import CODE, MATRICES, TABLES, Path, levels, matrices
+from maxmatch.augment.ops import CODE, MATRICES, TABLES, Path, decided, levels, matrices
 from maxmatch.augment.policy import Cutout
 from maxmatch.augment.resample import NEAREST, rescale
 
@@ -54,10 +54,7 @@ class Change(NamedTuple):
 
 def apply(images: Tensor, change: Change, path: Path = "auto") -> Tensor:
     """Change each image (B, C, H, W) by its own operation. The paths are those of `ops.apply`, equal to the pixel."""
-    if path == "auto":
-        on_host = images.device.type == "cpu" and not torch.compiler.is_compiling()
-        path = "grouped" if on_host else "dense"
-    return _apply_dense(images, change) if path == "dense" else _apply_grouped(images, change)
+    return _apply_dense(images, change) if decided(path, images) == "dense" else _apply_grouped(images, change)
 
 
 def _apply_dense(images: Tensor, change: Change) -> Tensor:

@@ -68,12 +68,16 @@ def apply(images: Tensor, op: Tensor, magnitude: Tensor, fill: tuple[int, ...], 
     >>> apply(images, torch.tensor([CODE["invert"]]), torch.zeros(1), fill=(0,)).flatten().tolist()
     [255, 155, 0]
     """
-    if path == "auto":
-        on_host = images.device.type == "cpu" and not torch.compiler.is_compiling()
-        path = "grouped" if on_host else "dense"
-    if path == "dense":
+    if decided(path, images) == "dense":
         return _apply_dense(images, op, magnitude, fill)
     return _apply_grouped(images, op, magnitude, fill)
+
+
+def decided(path: Path, images: Tensor) -> Path:
+    """The path that `auto` stands for with these images."""
+    if path != "auto":
+        return path
+    return "grouped" if images.device.type == "cpu" and not torch.compiler.is_compiling() else "dense"
 
 
 def rotate(magnitude: Tensor, size: tuple[int, int]) -> Tensor:
