@@ -1,7 +1,7 @@
 """When does the worst case help? Methods with and without it, the same steps, labels and seed: errors and steps/s.
 
     maxmatch benchmark cifar10@250 --methods "$(python benchmarks/worst_case.py)" --folds 1, --steps 12000 \\
-        --config fast-10min --jobs 5 --out runs/worst          # without a folder it names the methods of its table
+        --config fast-10min --set train.lr=0.03 --jobs 5 --out runs/worst   # without a folder it names methods
     python benchmarks/worst_case.py runs/worst
 
 The errors are those of the runs in the folder, which may have shared the GPU. Then every run's step is timed alone, one

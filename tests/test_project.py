@@ -93,7 +93,10 @@ def test_the_readme_s_errors_and_seconds_are_those_of_the_records():
         assert head.format(f"{np.mean(errors):.2f}", ", ".join(f"{error:.2f}" for error in errors)) in readme, name
         if name == "-52000":
             reported, steps = np.mean(errors), {run["steps"] for run in runs}
-    assert steps == {maxmatch.compose("cifar10", config="fast-10min").train.steps}
+    recipe = maxmatch.compose("cifar10", config="fast-10min").train
+    assert steps == {recipe.steps}
+    command = json.loads((records / "cifar10-250-finals-52000" / "benchmark.json").read_text())["command"]
+    assert f"--set train.lr={recipe.lr:g}" in command
     rows = {
         "fast-10min-52000": "{1:.0f} | [errors]",
         "fast-10min": "the shorter run had {} % there",

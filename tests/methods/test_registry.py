@@ -8,11 +8,13 @@ from typing import ClassVar
 
 import pytest
 import torch
+from contract.world import make_batch, make_world
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import make_method, method_name, method_values, misspelled
 from maxmatch.methods.base import Consistency, Losses, Target, part
 from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.methods.ranges import Share, Weight
 from maxmatch.train.fit import fit
 from maxmatch.train.recipes import compose
 from maxmatch.train.resume import saved_recipe
@@ -279,27 +281,35 @@ def test_a_hook_that_is_misspelled_is_told_and_a_helper_is_not(tiny, tmp_path, c
 
     @dataclass(frozen=True)
     class Helped(FixMatch):
-        def target(self, p):
+        def anchor(self, p):
             return super().targets(p)
 
-        def targets(self, p):
-            return self.target(p)
+        def weights(self):
+            return 1
 
-    assert misspelled(Typo()) == ["Typo.supervized is never called: is supervised meant?"]
+        def targets(self, p):
+            return self.anchor(p)
+
+    assert misspelled(Typo()) == ["Typo.supervized is no hook, and nothing asks for it: is supervised meant?"]
     assert misspelled(Helped()) == misspelled(FixMatch()) == []
     fit(replace(tiny("fixmatch"), method=Typo()), tmp_path / "a")
-    assert "warning: Typo.supervized is never called: is supervised meant?" in capsys.readouterr().err
+    assert "warning: Typo.supervized is no hook, and nothing asks for it" in capsys.readouterr().err
 
 
 OWN = """
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from maxmatch.methods.base import Method
 from maxmatch.methods.fixmatch import FixMatch
 
 @dataclass(frozen=True)
 class Named(FixMatch):
     name: str = "hello"
+
+@dataclass(frozen=True)
+class Titled(FixMatch):
+    name: ClassVar[str] = "a title"
 
 @dataclass(frozen=True)
 class Abstract(Method):
@@ -327,6 +337,7 @@ def test_options_of_a_method_of_ones_own(tmp_path, monkeypatch, tiny):
     ):
         with pytest.raises(UsageError, match=line):
             make_method({"name": f"optioned:{name}"})
+    assert make_method({"name": "optioned:Titled"}).threshold == 0.95
     given = {"method": {"many": "1,2", "where": "there"}, "train": {"steps": 2, "threads": 1}}
     recipe = compose("digits", "optioned:Optioned", given=given)
     assert (recipe.method.many, str(recipe.method.where)) == ([1.0, 2.0], "there")
@@ -351,16 +362,49 @@ class Teaching(Consistency):
         return Target(p, p.new_ones(len(p)))
 
 
-def test_by_select_the_weights_learn_too_with_target_gradient(tiny, tmp_path):
-    found = [
-        fit(
-            replace(tiny("fixmatch"), method=Sure(k=2, over="worst", strategy="select", target_gradient=learns)),
-            tmp_path / str(learns),
-            quiet=True,
-        )["unlabeled_loss"]
-        for learns in (False, True)
-    ]
-    assert found[0] != found[1]
-    with pytest.raises(UsageError, match="by select Teaching would have to write targets"):
+def test_by_select_the_weights_learn_too_with_target_gradient():
+    batch = make_batch()
+    batch = replace(batch, weak=batch.weak.clone().requires_grad_())
+    for learns in (False, True):
+        method = Sure(k=len(batch.strong), over="worst", strategy="select", target_gradient=learns)
+        _, run = make_world("plain")
+        term = method.losses(run, batch).terms[
+            "unlabeled"
+        ]  # of hard labels: the weak views count by their weights alone
+        (gradient,) = torch.autograd.grad(term, [batch.weak], allow_unused=True)
+        assert (gradient is not None and gradient.abs().sum() > 0) == learns
+    with pytest.raises(
+        UsageError, match="Teaching has a teach of its own, which select asks once a step; type --strat"
+    ):
         Teaching(k=2, over="worst", target_gradient=True)
     Teaching(k=2, over="worst", strategy="joint", target_gradient=True)
+
+
+def test_bounds_are_inherited_by_plain_numbers_and_by_classes_within_functions():
+    @dataclass(frozen=True)
+    class Plain(FixMatch):
+        weight: float = 5.0
+        threshold: float = 0.5
+
+    class Local:
+        pass
+
+    @dataclass(frozen=True)
+    class Within(FixMatch):
+        kind: Local | None = None
+
+    @dataclass(frozen=True)
+    class Nested(FixMatch):
+        amount: Weight | None = None
+        shares: tuple[Share, ...] = ()
+
+    for made, options in (
+        (Plain, {"weight": -1.0}),
+        (Plain, {"threshold": 2.0}),
+        (Within, {"threshold": float("nan")}),
+        (Nested, {"amount": -1.0}),
+        (Nested, {"shares": (0.5, 9.0)}),
+    ):
+        with pytest.raises(UsageError, match=f"{next(iter(options))} = .*: a number .* is wanted"):
+            made(**options)
+    assert (Plain().weight, Within(kind=Local()).threshold, Nested(amount=2.0).shares) == (5.0, 0.95, ())

@@ -147,7 +147,7 @@ def test_the_map_rings_the_images_that_are_wrong(runs, monkeypatch):
 
 
 def test_a_supervised_run_has_no_unlabelled_term_and_is_told_of_its_pool(runs):
-    found = read(write_report([runs / "supervised"]))
+    found = read(write_report(str(runs / "supervised")))
     assert "Mask rate" not in found.text
     assert "1,175 images without a label were not used" in found.text
     assert "This method does not train on such views" in found.text

@@ -168,3 +168,8 @@ def test_a_run_that_guesses_is_told_so_and_not_to_believe_more_of_it():
     assert "threshold" not in told
     better = {"last": 60.0, "median20": 60.0, "best": 60.0}
     assert "guessing" not in whys(run_of(error=better), found)
+
+
+def test_a_method_of_ones_own_that_keeps_nothing_is_told_so_first():
+    run = run_of("freematch", mask_rate=0.0, robust_error=40.0)
+    assert advice(run, Measured())[0].why == "No unlabelled image taught anything: look at how many the method keeps."

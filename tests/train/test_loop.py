@@ -837,3 +837,9 @@ def test_a_gradient_that_is_not_finite_is_told_as_the_method_s(tiny, tmp_path):
         UserError, match="look at the gradient of Rooted, a root or a logarithm at 0 has none, or begin"
     ):
         fit(replace(tiny("fixmatch"), method=Rooted()), tmp_path / "a", quiet=True)
+
+
+def test_a_method_of_a_script_is_told_where_it_could_be_read_again(tiny, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Rooted, "__module__", "__main__")
+    notes = begin(resolve(replace(tiny("fixmatch"), method=Rooted()), device="cpu", threads=1), tmp_path / "b").notes
+    assert notes[-1].startswith("Rooted was written in a script or notebook: in a file of its own the command line")

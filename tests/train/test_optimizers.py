@@ -186,3 +186,4 @@ def test_what_a_net_excepts_is_not_decayed():
     groups = {group["weight_decay"]: group["params"] for group in optimizer._sgd.param_groups}
     assert [p is net[0].linear.weight for p in groups[0.5]] == [True]
     assert any(p is net[0].place for p in groups[0.0])
+    assert [tuple(momentum.shape) for momentum in optimizer.momenta] == [(1, 4, 3), (2, 3), (2,)]  # as ever

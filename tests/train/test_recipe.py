@@ -348,13 +348,19 @@ def test_labels_may_stand_behind_the_name():
 
 
 def test_what_concerns_parts_of_a_picture_is_refused_where_views_are_whole():
-    for given in ({"scale": [0.2, 1]}, {"middle": 0.5}):
-        with pytest.raises(UsageError, match=f"augment.{next(iter(given))} = .*: it must be left out where"):
-            compose("digits", given={"augment": given})
+    with pytest.raises(
+        UsageError, match=r"augment.scale = \(0.2, 1.0\): views are no parts .* --set augment.crop=true"
+    ):
+        compose("digits", given={"augment": {"scale": [0.2, 1]}})
+    with pytest.raises(UsageError, match="augment.middle = 0.5: there is no data.canvas; leave it out"):
+        compose("digits", given={"augment": {"middle": 0.5}})
     with pytest.raises(UsageError, match="two shares, above 0 and at most 1, the smaller first"):
         compose("digits", given={"augment": {"scale": [1, 0.5], "crop": True}})
     assert compose("digits", given={"augment": {"scale": [0.2, 1], "crop": True}}).augment.scale == (0.2, 1.0)
-    assert compose("cifar10", config="imagenet-authors").augment.scale == (0.35, 1.0)
+    assert compose("cifar10", config="imagenet-authors", given={"augment": {"crop": True}}).augment.scale == (0.08, 1.0)
+    plain = compose("cifar10", config="imagenet-paper", given={"data": {"labels": 40}})
+    assert Recipe.from_dict(plain.to_dict()) == compose("cifar10", given=plain.to_dict()) == plain
+    assert compose("imagenet", given={"data": {"canvas": None}}).data.canvas is None
 
 
 def test_settings_of_pictures_are_said_of_pictures_alone(tmp_path):

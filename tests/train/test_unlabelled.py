@@ -100,7 +100,7 @@ def test_images_with_names_are_told_by_them(run, tmp_path, monkeypatch):
     files = Files(tmp_path, tuple(f"pictures/{number}.png" for number in range(1195)), 1, 8, fitted=True)
     named = finished._replace(images=replace(finished.images, files=files))
     monkeypatch.setattr(unlabelled, "open_run", lambda *_, **__: named)
-    label_unlabelled(run, tmp_path / "a.jsonl", k=1)
+    label_unlabelled(str(run), str(tmp_path / "a.jsonl"), k=1)
     lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
     assert list(lines[0]) == ["path", "label", "confidence", "disagreement"]
     assert all(line["path"].startswith("pictures/") for line in lines)

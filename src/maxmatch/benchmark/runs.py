@@ -23,12 +23,12 @@ from maxmatch.data.split import load_split, saved_left_out
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
-from maxmatch.train.checkpoint import saved_progress
+from maxmatch.train.checkpoint import Progress, saved_progress
 from maxmatch.train.decoders import stops
 from maxmatch.train.fit import draw_split, finished_result, fit
 from maxmatch.train.pictures import digest_of_pictures, load_data
 from maxmatch.train.recipe import DataSettings
-from maxmatch.train.resume import code_of, own_parts, resumed_recipe
+from maxmatch.train.resume import own_parts, resumed_recipe, same_code
 
 LONGEST = 1000  # letters of what a method that failed has to say
 
@@ -62,15 +62,15 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
     name = "steps" if now.epochs is None else "epochs"
     begun, wanted = getattr(before, name), getattr(now, name)
     if begun != wanted:  # a run that goes on past its end has another schedule than one that was begun so long
-        raise UsageError(f"train.{name} = {wanted}, but {planned.folder} was begun with {begun}: give another --out")
+        raise UsageError(f"train.{name} = {wanted}, but {planned.folder} is to have {begun}: give another --out")
     result = finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
-    progress = saved_progress(planned.folder / "checkpoint")
-    first = result.get("begun_with") if result else progress.begun_with
+    so_far = Progress() if result else saved_progress(planned.folder / "checkpoint")
+    first = result.get("begun_with") if result else so_far.begun_with
     if first and first != before.steps:
         told = f"{planned.folder} was begun with {first:,} steps and lengthened to {before.steps:,}"
         raise UsageError(f"{told}, which is not the same as {before.steps:,} from the start: give another --out")
-    trained = result.get("method_code") if result else progress.code
-    if len({code_of(planned.recipe), trained} - {None}) > 1:
+    trained = result.get("method_code") if result else so_far.code
+    if not same_code(planned.recipe, trained):
         told = f"{planned.folder} was trained by other code of {own_parts(planned.recipe)} than there is now"
         raise UsageError(f"{told}: give another --out, or delete the folder")
     return result

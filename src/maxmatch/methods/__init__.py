@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from difflib import get_close_matches
 from inspect import get_annotations
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from maxmatch.errors import UsageError, unknown
@@ -60,7 +61,7 @@ def method_class(name: str) -> type[Method]:
         raise UsageError(f"method '{name}': it is no subclass of maxmatch.methods.base.Method")
     if "__dataclass_fields__" not in vars(cls) and any("ClassVar" not in str(a) for a in get_annotations(cls).values()):
         raise UsageError(f"method '{name}': its options are not read; put @dataclass(frozen=True) above the class")
-    if "name" in getattr(cls, "__dataclass_fields__", {}):
+    if any(field.name == "name" for field in dataclasses.fields(cls)):
         raise UsageError(f"method '{name}': in a recipe name is the method's own; give its option another name")
     if lacking := sorted(getattr(cls, "__abstractmethods__", ())):
         raise UsageError(f"method '{name}' lacks {' and '.join(lacking)}: write them, or take Consistency as its base")
@@ -68,17 +69,18 @@ def method_class(name: str) -> type[Method]:
 
 
 def misspelled(method: Method) -> list[str]:
-    """What a method of one's own has that is nearly the name of a hook, and would never be called, in words."""
+    """What a method of one's own has that is nearly a hook's name and that it does not ask for itself, in words."""
     from maxmatch.methods.base import Consistency
 
-    hooks = {name for name in dir(Consistency) if not name.startswith("_")}
-    own = [name for cls in type(method).__mro__ for name in vars(cls) if not cls.__module__.startswith("maxmatch.")]
-    strange = [name for name in dict.fromkeys(own) if not name.startswith("_") and name not in hooks]
+    classes = [cls for cls in type(method).__mro__ if cls.__module__.partition(".")[0] != "maxmatch"]
+    own = {name: value for cls in classes for name, value in vars(cls).items() if isinstance(value, FunctionType)}
+    used = {name for function in own.values() for name in function.__code__.co_names}
     fields = {field.name for field in dataclasses.fields(method)}
-    missing = hooks - set(own)
-    near = {name: get_close_matches(name, missing, n=1, cutoff=0.85) for name in strange if name not in fields}
+    hooks = {name for name in dir(Consistency) if not name.startswith("_")} - fields - {*own}
+    strange = [name for name in own if not name.startswith("_") and not hasattr(Consistency, name) and name not in used]
+    near = {name: get_close_matches(name, hooks, n=1, cutoff=0.85) for name in strange}
     told = type(method).__name__
-    return [f"{told}.{name} is never called: is {found[0]} meant?" for name, found in near.items() if found]
+    return [f"{told}.{name} is no hook, and nothing asks for it: is {f[0]} meant?" for name, f in near.items() if f]
 
 
 def make_method(values: Mapping[str, Any]) -> Method:

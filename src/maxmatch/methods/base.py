@@ -236,11 +236,9 @@ class Consistency(Method):
             raise UsageError(f"teacher = eman: {self.no_eman}; leave it out")
         if self.teacher == "eman" and self.target_gradient:
             raise UsageError("target_gradient = true: with teacher = eman the targets have no gradient; leave one out")
-        if self.target_gradient and self.resolved_strategy == "select" and type(self).targets is Consistency.targets:
-            raise UsageError(
-                f"target_gradient = true: by select {type(self).__name__} would have to write targets(p) for it, and "
-                "has teach alone; type --strategy joint, or leave it out"
-            )
+        if self.target_gradient and self.resolved_strategy == "select" and type(self).teach is not Consistency.teach:
+            what = f"target_gradient = true: {type(self).__name__} has a teach of its own"
+            raise UsageError(f"{what}, which select asks once a step; type --strategy joint, or leave it out")
         if self.strategy == "select" and not self.over.picks:
             what = f"strategy = select: by '{self.over.spell()}' all views count, none is picked"
             raise UsageError(f"{what}; type --strategy joint" + (", or --over worst" if self.k == 1 else ""))
@@ -288,7 +286,7 @@ class Consistency(Method):
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         """The probabilities (B, C) that targets are made of, from the logits of the anchors and of the K variants."""
         if batch.target is not None:
-            return batch.target.mean(0) if batch.guess is None else batch.guess
+            return batch.target.mean(0)
         return probabilities(anchored[0] if anchored else self.guess(run, batch.weak[0])[0])
 
     def guess(self, run: Run, *groups: Tensor) -> Sequence[Tensor]:

@@ -89,8 +89,6 @@ def fitting(values: Values, typed: Values, base: str, dataset: str) -> Values:
         train["ema_decay"] = train["ema_decay"] or 0.999
     if dataset not in ("imagenet", "folder"):  # images of one size: there is nothing to cut out
         values["data"] = {name: value for name, value in data.items() if name not in ("side", "canvas", "middle")}
-        for name in {"scale", "middle"} - {*typed.get("augment", {})}:
-            values["augment"].pop(name, None)
     elif "side" in typed.get("data", {}) and "canvas" not in typed["data"] and str(data["side"]).isdigit():
         data["canvas"] = -(-int(data["side"]) * 320 // 224 // 16) * 16  # as 320 is to 224, a multiple of 16
     return values

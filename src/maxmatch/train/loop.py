@@ -40,7 +40,7 @@ from maxmatch.train.pictures import title as data_title
 from maxmatch.train.pool import make_pool
 from maxmatch.train.recipe import Recipe, learning_rates
 from maxmatch.train.result import make_result, warnings_of
-from maxmatch.train.resume import code_of, own_parts
+from maxmatch.train.resume import code_of, own_parts, same_code
 from maxmatch.train.stages import in_words
 from maxmatch.train.step import Step, choose_mode
 
@@ -142,7 +142,7 @@ class Training:
         if found is None and self.ranks.first:
             self.screen.tell("no checkpoint yet: it begins at step 0")
         if found is not None:
-            if len({found.code, self.progress.code} - {None}) > 1:
+            if not same_code(self.recipe, found.code):
                 name = own_parts(self.recipe)
                 self.screen.say(f"warning: the code of {name} has changed since this run was begun; it goes on with it")
                 found.code = f"{found.code}, then {self.progress.code}"

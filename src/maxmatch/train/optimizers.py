@@ -52,7 +52,8 @@ class Optimizer:
             if part
         ]
         self._sgd = torch.optim.SGD(groups, lr=lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True)
-        ordered = [p for group in groups for p in group["params"]]
+        # Checkpoints know them by their places, which no exception may move.
+        ordered = [p for part in (body, head) for whole in (True, False) for p in part if (p.ndim > 1) == whole]
         for parameter in ordered:
             self._sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.momenta = [self._sgd.state[p]["momentum_buffer"] for p in ordered]  # for the checkpoint

@@ -227,7 +227,19 @@ def compose(
         typed["train"] = {k: v for k, v in typed["train"].items() if k not in EPOCHS or k in given["train"]}
     recipe = Recipe.from_dict(fitting(overlay(*layers), typed, base_name, str(dataset)))
     _refuse_two_lengths(recipe, given.get("train", {}))
+    _refuse_parts(recipe, given.get("augment", {}))
     return recipe
+
+
+def _refuse_parts(recipe: Recipe, typed: Mapping[str, Any]) -> None:
+    """What is typed of parts of a picture does something where views are parts; a whole recipe's says nothing."""
+    if recipe.data.canvas is not None or len(typed) == len(recipe.to_dict()["augment"]):
+        return
+    if "scale" in typed and not recipe.augment.crop:
+        told = f"augment.scale = {recipe.augment.scale}: views are no parts of an image here"
+        raise UsageError(f"{told}; leave it out, or make them so with --set augment.crop=true")
+    if typed.get("middle") is not None:
+        raise UsageError(f"augment.middle = {recipe.augment.middle}: there is no data.canvas; leave it out")
 
 
 def _refuse_two_lengths(recipe: Recipe, typed: Mapping[str, Any]) -> None:

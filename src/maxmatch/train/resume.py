@@ -35,6 +35,12 @@ def code_of(recipe: Recipe) -> str | None:
     return own_code(type(recipe.method), *([net] if isinstance(net, type) else []))
 
 
+def same_code(recipe: Recipe, trained: str | None) -> bool:
+    """Whether a run was trained by the code that a recipe trains by; of earlier versions only the method's is known."""
+    now = code_of(recipe)
+    return None in (now, trained) or trained in (now, own_code(type(recipe.method)))
+
+
 def own_parts(recipe: Recipe) -> str:
     """What `code_of` is the code of, in words."""
     nets = [recipe.net.name] if own_class(recipe.net.name) is not None else []
@@ -100,7 +106,7 @@ def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config:
         )
     if train.get("epochs") is not None and saved.train.epochs is not None:
         if train["epochs"] < saved.train.epochs:
-            told = f"train.epochs = {train['epochs']}: {folder} was begun with {saved.train.epochs}"
+            told = f"train.epochs = {train['epochs']}: {folder} is to have {saved.train.epochs}"
             raise UsageError(f"{told}; only more can be asked for")
         train["steps"] = saved.train.steps // saved.train.epochs * train["epochs"]
     if given.get("train", {}).get("device") == "auto" and not is_available(saved.train.device):

@@ -25,7 +25,6 @@ def check(recipe: Recipe) -> None:
         for name in PICTURES:
             if getattr(d, name) != getattr(type(d)(), name):
                 raise UsageError(f"data.{name} = {getattr(d, name)}: it is for a folder of pictures; leave it out")
-    parts = d.canvas is not None
     rules = [
         ("data.side", d.side, d.side >= 8, "at least 8"),
         ("data.canvas", d.canvas, d.canvas is None or d.canvas > d.side, "larger than data.side, or left out"),
@@ -95,13 +94,6 @@ def check(recipe: Recipe) -> None:
             0 < recipe.augment.scale[0] <= recipe.augment.scale[1] <= 1,
             "two shares, above 0 and at most 1, the smaller first",
         ),
-        (
-            "augment.scale",
-            recipe.augment.scale,
-            parts or recipe.augment.crop or recipe.augment.scale == type(recipe.augment)().scale,
-            "left out where views are no parts of an image; --set augment.crop=true makes them so",
-        ),
-        ("augment.middle", m, m is None or parts, "left out where there is no data.canvas"),
         (
             "augment.shared_crop",
             recipe.augment.shared_crop,
