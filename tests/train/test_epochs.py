@@ -124,7 +124,7 @@ def test_a_run_in_epochs_goes_on_and_may_be_made_longer(tmp_path):
     assert fit(longer, tmp_path / "a", data, quiet=True, resume=True)["steps"] == 15
     saved = json.loads((tmp_path / "a/recipe.json").read_text())["train"]
     assert (saved["epochs"], saved["steps"], saved["warmup"], saved["evaluate_every"]) == (3, 15, 5, 5)
-    with pytest.raises(UsageError, match=r"train.epochs = 2: .* was begun with 3; only more"):
+    with pytest.raises(UsageError, match=r"train.epochs = 2: .* is to have 3; only more"):
         fit(recipe, tmp_path / "a", data, quiet=True, resume=True)
 
 
