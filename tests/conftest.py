@@ -1,8 +1,9 @@
-"""Shared by all tests: one thread, so that parallel workers do not fight over two cores."""
+"""Shared by all tests: one thread, so that parallel workers do not fight over two cores; signals as at a terminal."""
 
 from __future__ import annotations
 
 import os
+import signal
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -10,6 +11,10 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+# nohup and a shell's & ignore these for all that they start, and some tests send them
+for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 @pytest.fixture
