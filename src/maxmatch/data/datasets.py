@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -79,10 +78,7 @@ class Images:
 
 
 def _sha256(*tensors: Tensor) -> str:
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    return store.sha256(*(tensor.contiguous().numpy() for tensor in tensors))
 
 
 def load_images(name: str, protocol: Protocol = "balanced") -> Images:
