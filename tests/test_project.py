@@ -72,6 +72,7 @@ def test_the_page_of_methods_is_what_the_command_prints():
 
 def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
     code = re.search(r"```python\n(.*?)```", (ROOT / "docs" / "write_a_method.md").read_text(), re.DOTALL)[1]
+    assert f"```python\n{code}```" in (ROOT / "README.md").read_text()
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
     (tmp_path / "weighted.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
