@@ -606,6 +606,18 @@ def test_settings_lists_everything_and_can_be_given_back(tmp_path, capsys):
         assert word in out, word
     (tmp_path / "mine.toml").write_text(out)
     assert call(capsys, "settings", "digits@40", "--config", tmp_path / "mine.toml")[1] == out
+    assert "lr = 0.1\n" in call(capsys, "settings", "digits@40", "--set", "train.lr=0.1")[1]
+
+
+def test_a_program_reads_the_result_and_a_person_is_told_where_it_is(tmp_path, capsys, monkeypatch):
+    code, out, err = call(capsys, "train", "digits@20", *SMALL, "--out", tmp_path / "a")
+    assert code == 0
+    assert json.loads(out) == json.loads((tmp_path / "a" / "result.json").read_text())
+    assert "result.json" not in err
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    code, out, err = call(capsys, "train", "digits@20", *SMALL, "--out", tmp_path / "b")
+    assert (code, out) == (0, "")
+    assert f"result: {tmp_path / 'b' / 'result.json'}\n" in err
 
 
 def test_a_folder_of_other_things_is_left_alone(tmp_path, capsys):
@@ -763,8 +775,9 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_scraps(tmp_path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", fails)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match="No space") as told:
         write_safely(path, b"new")
+    assert told.value.filename == str(path)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 

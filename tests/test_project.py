@@ -87,7 +87,12 @@ def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
 def test_the_readme_s_errors_and_seconds_are_those_of_the_records():
     readme = (ROOT / "README.md").read_text()
     records = ROOT / "benchmarks" / "records"
-    heads = {"": "| {} ({}) |", "-52000": "**{}** (folds 3 to 5: {})", "-one-view": "| {} ({}) |", "-fixmatch": "| {} ({}) |"}
+    heads = {
+        "": "| {} ({}) |",
+        "-52000": "**{}** (folds 3 to 5: {})",
+        "-one-view": "| {} ({}) |",
+        "-fixmatch": "| {} ({}) |",
+    }
     for name, head in heads.items():
         runs = json.loads((records / f"cifar10-250-finals{name}" / "benchmark.json").read_text())["runs"]
         errors = [run["last"] for run in runs]

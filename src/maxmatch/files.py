@@ -46,8 +46,10 @@ def written_aside(path: Path) -> Iterator[Path]:
             with open(aside, "rb+") as file:
                 os.fsync(file.fileno())
             os.replace(aside, path)
-        except BaseException:
+        except BaseException as error:
             aside.unlink(missing_ok=True)
+            if isinstance(error, OSError) and error.filename in (None, str(aside), aside):
+                error.filename = str(path)  # the name that the user gave; a full disk names none
             raise
     _sync_folder(path.parent)
 

@@ -168,11 +168,12 @@ def settings(
     method: MethodName = None,
     labels: Labels = None,
     config: Config = None,
+    sets: Sets = None,
 ) -> None:
     """List every setting with its value, as TOML that --config reads: maxmatch settings > mine.toml"""
     from maxmatch.train.recipes import compose
 
-    print(compose(config=config, given=given(data, None, method=method, labels=_absolute(labels))).to_toml(), end="")
+    print(compose(config=config, given=given(data, sets, method=method, labels=_absolute(labels))).to_toml(), end="")
 
 
 def _absolute(path: Path | None) -> str | None:
@@ -185,10 +186,16 @@ def _more(train: TrainSettings) -> str:
 
 
 def print_result(out: Path, result: dict[str, Any], report: bool = False) -> None:
-    """The result as one JSON line on standard output, and what to type next on standard error; the page, if asked."""
+    """What came of it and what to type next on standard error; the page, if asked.
+
+    The result goes to standard output as one JSON line for programs; who sits at a terminal is told where it is.
+    """
     if not speaks():
         return
-    print(json.dumps(result), flush=True)
+    if sys.stdout.isatty():
+        print(f"result: {out / 'result.json'}", file=sys.stderr)
+    else:
+        print(json.dumps(result), flush=True)
     run = shlex.quote(str(out))
     if result["method"] in PRETRAINING:
         told = f"contrastive loss {result['contrastive_loss']:.4g}; {result['seconds']:.0f} s"
