@@ -40,6 +40,13 @@ def test_random_ones_by_a_loop():
     assert int(found.counts.sum()) == 500
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
+def test_an_edge_belongs_to_the_bin_below_in_every_precision(kind):
+    edges = torch.arange(8, 15, dtype=torch.float64) / 15
+    found = reliability(torch.stack([edges, 1 - edges], 1).to(kind), torch.zeros(7, dtype=torch.long))
+    assert found.counts[7:14].tolist() == [1] * 7
+
+
 def test_honest_predictions_have_no_error():
     """Three of four right at confidence .75."""
     found = reliability(two([0.75] * 4), torch.tensor([0, 0, 0, 1]))

@@ -104,6 +104,13 @@ def test_finetune_is_run_by_its_own_recipe():
         )  # fmt: skip
 
 
+def test_a_row_without_runs_has_the_steps_that_they_would_have(tmp_path):
+    for budget, others, finetune in (("full", IMAGENET_STEPS, FINETUNE_STEPS), ("short", 4000, 4000)):
+        rows = found.summary(found.collect(plan(find("table-imagenet"), budget, tmp_path), {}, {}))
+        assert {row["steps"] for row in rows if "Finetune" not in row["method"]} == {others}
+        assert [row["steps"] for row in rows if "Finetune" in row["method"]] == [finetune]
+
+
 def test_a_run_from_a_pretraining_has_one_name_wherever_it_lies():
     by_place = {
         (out, fold): plan(find("table-imagenet"), "smoke", Path(out), folds=[fold]).runs

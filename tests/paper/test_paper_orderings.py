@@ -42,10 +42,11 @@ def test_equal_errors_are_not_below():
 
 
 def test_a_spread_needs_two_folds():
-    assert tighter(ERRS, 40, "A", "B").answer == "held"  # 1.00 against 3.68
-    assert "A 1.00 (n = 2), B 3.68 (n = 3)" in tighter(ERRS, 40, "A", "B").why
+    assert tighter(ERRS, 40, "A", "B") == Verdict("held", "A 1.00, B 2.00 (n = 2)")  # B's third has no partner
     assert tighter(ERRS, 40, "B", "A").answer == "not held"
     assert tighter(ERRS, 40, "A", "D").answer == "not tested"
+    hard = {(40, "A"): {1: 5.0, 2: 5.0, 3: 15.0}, (40, "B"): {1: 5.0, 2: 6.0}}
+    assert tighter(hard, 40, "B", "A").answer == "not held"  # .50 against 0 on the folds of both
 
 
 def test_the_lowest_is_below_each_other():

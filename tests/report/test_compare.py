@@ -103,7 +103,7 @@ def test_over_seeds_the_mean_and_the_difference_on_the_same_seed():
     assert [row["last"]["mean"] for row in found["methods"]] == [7, 5]
     assert found["paired"][0]["last"] == {"n": 2, "mean": -2, "standard_error": 1, "better": 2}
     told = conclusion(runs, names(runs), [], found).replace("\N{NO-BREAK SPACE}", " ")
-    assert told == "maxmatch has the lowest mean error, 5.00 % over 2 runs, against 7.00 for fixmatch (2)."
+    assert told == "maxmatch has the lowest mean error, 5.00 % over 2 runs, against 7.00 for fixmatch."
     assert over_folds(runs[::2], labels(runs[::2])) is None
 
 
@@ -181,7 +181,7 @@ def test_errors_on_different_data_are_not_compared():
     assert told == (
         "The runs are on different data, whose errors are not compared. On digits: a has the lowest error, 5.00 %. "
         "On cifar10: maxmatch on cifar10 has the lowest mean error, 21.00 % over 2 runs, against 27.00 for fixmatch on "
-        "cifar10 (2)."
+        "cifar10."
     )
     told = conclusion([digits[0], cifar[0]], ["a", "c"], []).replace("\N{NO-BREAK SPACE}", " ")
     assert "lowest" not in told
@@ -207,7 +207,54 @@ def test_runs_from_several_starts_with_one_seed_all_count():
     assert [(row["method"], row["n"], row["last"]["mean"]) for row in found["methods"]] == [
         ("maxmatch", 2, 65.0), ("fixmatch", 1, 64.0),
     ]  # fmt: skip
-    assert conclusion(runs, names(runs), [], found).startswith("fixmatch has the lowest mean error")
+    told = conclusion(runs, names(runs), [], found).replace("\N{NO-BREAK SPACE}", " ")
+    assert told == (
+        "Not all have the same folds and repetitions, so their means are not compared: maxmatch 65.00 % (2), fixmatch "
+        "64.00 % (1). On the fold that both have fixmatch is 6.00 points lower than maxmatch."
+    )
+
+
+def _repeated(*errors: tuple[str, int, float], **changed) -> tuple[list[RunFolder], str]:
+    """Runs of (method, fold, error), and what is concluded of them."""
+    runs = [
+        run_of(f"{name}-{fold}", name, error, train={"seed": fold, "fold": fold, "steps": 4}, **changed.get(name, {}))
+        for name, fold, error in errors
+    ]
+    told = conclusion(runs, names(runs), [], over_folds(runs, labels(runs)))
+    return runs, told.replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_means_over_other_folds_are_not_ranked():
+    """The first fold is the hard one, and only one of them has it."""
+    _, told = _repeated(("fixmatch", 1, 20.0), ("fixmatch", 2, 5.0), ("maxmatch", 2, 6.0))
+    assert "means are not compared: fixmatch 12.50 % (2), maxmatch 6.00 % (1)." in told
+    assert told.endswith("On the fold that both have maxmatch is 1.00 points higher than fixmatch.")
+    hard = [("fixmatch", 1, 20.0), ("fixmatch", 2, 5.0), ("maxmatch", 3, 6.0), ("maxmatch", 4, 7.0)]
+    assert _repeated(*hard)[1].endswith("fixmatch 12.50 % (2), maxmatch 6.50 % (2).")
+    three = [*hard[:2], ("fixmatch", 3, 6.0), ("maxmatch", 1, 19.0), ("maxmatch", 2, 2.0)]
+    assert _repeated(*three)[1].endswith(
+        "On the 2 folds that both have maxmatch is 2.00 ± 1.00 points lower than fixmatch."
+    )
+    more = {"maxmatch": {"data": {"labels": 40}}}  # with other labels the same folds are no pairs, but as many
+    _, told = _repeated(*hard[:2], ("maxmatch", 1, 4.0), ("maxmatch", 2, 2.0), **more)
+    assert told == "maxmatch has the lowest mean error, 3.00 % over 2 runs, against 12.50 for fixmatch."
+
+
+def test_nobody_wins_a_tie_of_means():
+    two = [("fixmatch", 1, 4.0), ("fixmatch", 2, 6.0), ("maxmatch", 1, 6.0), ("maxmatch", 2, 4.0)]
+    assert _repeated(*two)[1] == "All have the same mean error, 5.00 % over 2 runs each."
+    told = _repeated(*two, ("uda", 1, 8.0), ("uda", 2, 8.0))[1]
+    assert told == "fixmatch and maxmatch have the lowest mean error, 5.00 % over 2 runs, against 8.00 for uda."
+
+
+def test_repetitions_judged_by_other_test_images_are_neither_ranked_nor_paired():
+    two = [("fixmatch", 1, 5.0), ("fixmatch", 2, 5.0), ("maxmatch", 1, 4.0), ("maxmatch", 2, 4.0)]
+    runs, _ = _repeated(*two)
+    for run, many in zip(runs, (602, 602, 602, 10), strict=True):
+        run.result["test_images"] = many
+    found = over_folds(runs, labels(runs))
+    assert found["paired"][0]["n"] == 1
+    assert "judged by different test images" in conclusion(runs, names(runs), [], found)
 
 
 def test_a_run_that_was_killed_leaves_its_repetition_paired():

@@ -163,6 +163,7 @@ def test_what_a_wide_resnet_has_outside_the_theorem_is_named():
         (nn.LeakyReLU(2.0), "leaky ReLU of slope 2"),
         (nn.MaxPool2d(3, 2), "overlapping max pooling"),
         (nn.MaxPool2d(2, (2, 1)), "overlapping max pooling"),
+        (nn.AdaptiveAvgPool2d((7, 4)), "pooling that repeats values"),
         (nn.Sigmoid(), "Sigmoid (not looked into)"),
     ],
 )

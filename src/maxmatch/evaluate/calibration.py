@@ -30,7 +30,9 @@ def reliability(probabilities: Tensor, labels: Tensor, bins: int = 15) -> Reliab
     """
     confidence, label = probabilities.double().max(-1)
     right = (label == labels.to(label.device)).double()
-    place = ((confidence * bins).ceil().long() - 1).clamp(0, bins - 1)
+    # The edges as the probabilities round them: 0.8 in float32 lies above 0.8 in float64.
+    edges = (torch.arange(1, bins, dtype=torch.float64) / bins).to(probabilities.dtype).double()
+    place = torch.bucketize(confidence, edges.to(confidence.device))
     count, sure, correct = (
         torch.zeros(bins, dtype=torch.float64, device=place.device).index_add_(0, place, values)
         for values in (torch.ones_like(confidence), confidence, right)

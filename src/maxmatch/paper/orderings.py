@@ -39,12 +39,14 @@ def below(errors: Errors, labels: int | str, low: str, high: str) -> Verdict:
 
 
 def tighter(errors: Errors, labels: int | str, low: str, high: str) -> Verdict:
-    """Whether the errors of `low` spread less over the folds than those of `high`. One fold has no spread."""
-    first, other = (spread(list(errors.get((labels, name), {}).values())) for name in (low, high))
-    if first["std"] is None or other["std"] is None:
-        return Verdict("not tested", "a spread needs two folds or more of each")
-    told = f"{low} {first['std']:.2f} (n = {first['n']}), {high} {other['std']:.2f} (n = {other['n']})"
-    return Verdict("held" if first["std"] < other["std"] else "not held", told)
+    """Whether the errors of `low` spread less than those of `high` over the folds that both have, two or more."""
+    first, other = errors.get((labels, low), {}), errors.get((labels, high), {})
+    both = sorted(set(first) & set(other))
+    if len(both) < 2:
+        return Verdict("not tested", f"{low} and {high} share fewer than two finished folds")
+    first_std, other_std = (spread([folds[fold] for fold in both])["std"] for folds in (first, other))
+    told = f"{low} {first_std:.2f}, {high} {other_std:.2f} (n = {len(both)})"
+    return Verdict("held" if first_std < other_std else "not held", told)
 
 
 def lowest(errors: Errors, labels: int | str, best: str, others: Iterable[str]) -> Verdict:

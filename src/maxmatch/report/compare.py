@@ -106,8 +106,11 @@ def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, lis
     seen: Counter[object] = Counter()
 
     def fold_of(run: RunFolder, kind: str) -> tuple[object, ...]:
-        """Repetitions of one fold and seed, from several starts for example, are counted through."""
-        fold = run.data, run.recipe.train.fold, run.recipe.train.seed
+        """Repetitions of one fold and seed, from several starts for example, are counted through.
+
+        Runs that were judged by different test images are no pair.
+        """
+        fold = run.data, run.recipe.train.fold, run.recipe.train.seed, run.figure("test_images")
         seen[kind, fold, run.finished] += 1
         return (*fold, seen[kind, fold, run.finished])
 
@@ -150,12 +153,6 @@ def _conclude(
     folds: dict[str, list[Row]] | None,
 ) -> str:  # fmt: skip
     """Of runs on the same data: of their kinds where those were repeated, else of the runs."""
-    rows = [row for row in (folds or {}).get("methods", []) if row["method"] in kinds]
-    means = [(row["last"]["mean"], row["method"], row["n"]) for row in rows if row["last"]["mean"] is not None]
-    if len(means) > 1:
-        (error, best, n), *others = sorted(means)
-        behind = " and ".join(f"{mean:.2f} for {kind} ({count})" for mean, kind, count in others)
-        return f"{best} has the lowest mean error, {_percent(error)} over {n} runs, against {behind}."
     known = [(run.error, name) for run, name in zip(runs, called, strict=True) if run.error is not None]
     if not known:
         return "No run has a measured error."
@@ -166,6 +163,15 @@ def _conclude(
             for many, (error, name) in zip(judged, known, strict=True)
         )
         return f"The runs were judged by different test images, so their errors are not compared: {each}."
+    of_kinds = {name: [row for row in rows if row["method"] in kinds] for name, rows in (folds or {}).items()}
+    if sum(row["last"]["n"] > 0 for row in of_kinds.get("methods", [])) > 1:
+        folds_of: dict[str, Counter[object]] = {kind: Counter() for kind in kinds}
+        for run, kind in zip(runs, kinds, strict=True):
+            if run.finished and run.error is not None:
+                folds_of[kind][run.recipe.train.fold, run.recipe.train.seed] += 1
+        measured = [found for found in folds_of.values() if found]
+        alike = all(found == measured[0] for found in measured)
+        return _conclude_kinds(of_kinds["methods"], of_kinds["paired"], alike)
     error, best = min(known)
     if len(known) > 1 and max(known)[0] == error:
         return f"All have the same error, {_percent(error)}."
@@ -183,6 +189,36 @@ def _conclude(
         many = f"{against[0].n:,} " if alike else ""
         told += f" On the same {many}test images it is {', and '.join(told_of)}."
     return told
+
+
+def _conclude_kinds(methods: Sequence[Row], pairs: Sequence[Row], alike: bool) -> str:
+    """Of kinds that were repeated: by their means where all have the same folds, else by those that two share."""
+    means = [(row["last"]["mean"], row["method"], row["last"]["n"]) for row in methods if row["last"]["n"] > 0]
+    if alike:
+        count = means[0][2]
+        lowest = min(mean for mean, *_ in means)
+        best = [kind for mean, kind, _ in means if mean == lowest]
+        others = sorted((mean, kind) for mean, kind, _ in means if mean != lowest)
+        if not others:
+            return f"All have the same mean error, {_percent(lowest)} over {count} runs each."
+        behind = " and ".join(f"{mean:.2f} for {kind}" for mean, kind in others)
+        have = "has" if len(best) == 1 else "have"
+        told = f"{' and '.join(best)} {have} the lowest mean error, {_percent(lowest)} over {count} runs"
+        return f"{told}, against {behind}."
+    each = ", ".join(f"{kind} {_percent(mean)} ({n})" for mean, kind, n in means)
+    told = f"Not all have the same folds and repetitions, so their means are not compared: {each}."
+    shared = [(pair["method"], pair["against"], pair["last"]) for pair in pairs if pair["last"]["n"]]
+    return " ".join([told, *(f"{_apart(kind, against, found)}." for kind, against, found in shared)])
+
+
+def _apart(kind: str, against: str, found: Row) -> str:
+    """A paired difference in words."""
+    n, mean, error = found["n"], found["mean"], found["standard_error"]
+    on = "the fold that both have" if n == 1 else f"the {n} folds that both have"
+    if mean == 0:
+        return f"On {on} {kind} is equal to {against}"
+    points = f"{abs(mean):.2f}" + ("" if error is None else f" ± {error:.2f}")
+    return f"On {on} {kind} is {points} points {'lower' if mean < 0 else 'higher'} than {against}"
 
 
 def _percent(error: float | None) -> str:

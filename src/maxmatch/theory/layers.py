@@ -83,7 +83,7 @@ def read_net(net: nn.Module, shape: Shape) -> Reading:
         elif isinstance(module, NORMS) and node not in folded.values():
             layers.append(Layer(str(node.target), "scale", module, *batchnorm_as_scale(module), takes))
         elif not isinstance(module, NORMS):
-            seen.look(node, module)
+            seen.look(node, module, takes, sizes.get(node, ()))
     return Reading(tuple(layers), *_said(layers, len(folded), seen))
 
 
@@ -114,18 +114,21 @@ class _Seen:
         self.covered: dict[str, int] = {}
         self.outside: dict[str, int] = {}
 
-    def look(self, node: fx.Node, module: nn.Module | None) -> None:
+    def look(self, node: fx.Node, module: nn.Module | None, takes: Shape, makes: Shape) -> None:
         if node.op in ("placeholder", "output", "get_attr"):
             return
         what = module if module is not None else node.target
-        name, inside = _judge(what, node)
+        name, inside = _judge(what, node, takes, makes)
         if name:
             found = self.covered if inside else self.outside
             found[name] = found.get(name, 0) + 1
 
 
-def _judge(what: Any, node: fx.Node) -> tuple[str, bool]:
-    """The name of an operation and whether the theorem's class has it; no name for what changes nothing."""
+def _judge(what: Any, node: fx.Node, takes: Shape, makes: Shape) -> tuple[str, bool]:
+    """The name of an operation and whether the theorem's class has it; no name for what changes nothing.
+
+    It makes values of one shape from those of another; the theorem's pooling never lengthens a vector.
+    """
     kind: Any = what if isinstance(what, str) or not isinstance(what, nn.Module) else type(what)
     if kind in (nn.Identity, nn.Flatten, nn.Dropout, torch.flatten, functional.dropout, "flatten", "view", "reshape"):
         return "", True
@@ -138,7 +141,8 @@ def _judge(what: Any, node: fx.Node) -> tuple[str, bool]:
         slope: float = what.negative_slope if isinstance(what, nn.LeakyReLU) else float(argument)
         return f"leaky ReLU of slope {slope:g}", abs(slope) <= 1
     if kind in (nn.AdaptiveAvgPool2d, functional.adaptive_avg_pool2d, "mean", torch.mean):
-        return "average pooling", True
+        repeats = len(takes) == len(makes) and any(after > before for before, after in zip(takes, makes, strict=True))
+        return ("pooling that repeats values", False) if repeats else ("average pooling", True)
     if kind in (nn.MaxPool2d, nn.AvgPool2d):
         name = "max pooling" if kind is nn.MaxPool2d else "average pooling"
         overlaps = _largest(what.kernel_size) > _smallest(what.stride)

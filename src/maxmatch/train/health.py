@@ -1,12 +1,12 @@
 """Health while training: what a step saw, summed on the device and read at each log.
 
-mask_rate is the share of unlabelled images whose pseudo-label is confident enough to be used; pseudo_label_accuracy
-the share of those that are right, where the truth is known and was not shown; guess_error and guess_top5_error the
-percent of all such images, confident or not, whose pseudo-label is wrong, or whose truth is not among its five most
-likely classes, which is the paper's error on unlabelled data; unlabeled_loss and unlabeled_loss_min the
-paper's U and U-min (under `select` U comes from the training pass and U-min from the scoring pass); view_wins how often
-each view decided; op_wins how often a view with that operation decided, over how often it stood for choice (1 / K if it
-makes no difference).
+mask_rate is the share of unlabelled images whose pseudo-label is confident enough to be used, or the mean weight where
+a method weighs them; pseudo_label_accuracy the share of those that count at all that are right, where the truth is
+known and was not shown; guess_error and guess_top5_error the percent of all such images, confident or not, whose
+pseudo-label is wrong, or whose truth is not among its five most likely classes, which is the paper's error on
+unlabelled data; unlabeled_loss and unlabeled_loss_min the paper's U and U-min (under `select` U comes from the training
+pass and U-min from the scoring pass); view_wins how often each view decided; op_wins how often a view with that
+operation decided, over how often it stood for choice (1 / K if it makes no difference).
 """
 
 from __future__ import annotations
