@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -189,6 +190,15 @@ def test_init_loads_all_but_the_head_into_net_and_average(pretrained, tmp_path, 
         for name, value in net.state_dict().items():
             assert torch.equal(value, weights[name] if name in encoder else fresh[name]), name
     assert not all(torch.equal(fresh[name], weights[name]) for name in encoder)
+
+
+def test_an_unfinished_pretraining_gives_its_query_encoder(pretrained, tmp_path, tiny):
+    shutil.copytree(pretrained, tmp_path / "p")
+    (tmp_path / "p" / "model.safetensors").unlink()
+    recipe = resolve(tiny("maxmatch", train={"init": str(tmp_path / "p")}), device="cpu", threads=1)
+    made = begin(recipe, tmp_path / "run", quiet=True).step.net.state_dict()
+    weights = load_file(pretrained / "model.safetensors")
+    assert all(torch.equal(made[name], t) for name, t in weights.items() if not name.startswith("head."))
 
 
 def test_the_query_encoder_is_saved_and_knows_no_classes(pretrained):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -63,6 +64,38 @@ def test_they_fill_the_tray_and_name_what_is_broken(files, kind):
         assert not tray.slots[at][:, 12:].any()
     assert list(files.broken) == ["7.jpg"]
     assert not ring[0]["a"].slots.any()
+
+
+@pytest.mark.parametrize("kind", ["threads", pytest.param("processes", marks=linux)])
+def test_a_deleted_picture_is_grey_and_a_disk_that_is_gone_ends_the_run(files, kind):
+    ring = trays(kind)
+    pool = Decoders(files, ring, kind)
+    try:
+        (files.root / "3.jpg").unlink()
+        pool.receive(pool.send_for(0, "a", [2, 3, 4]))
+        assert (ring[0]["a"].slots[1] == 127).all()
+        assert list(files.broken) == ["3.jpg"]
+        for path in files.root.iterdir():
+            path.unlink()
+        with pytest.raises(FileNotFoundError) as gone:
+            pool.receive(pool.send_for(0, "a", [4, 5]))
+        assert gone.value.filename in (str(files.root / "4.jpg"), str(files.root / "5.jpg"))
+    finally:
+        pool.close()
+
+
+def test_a_disk_that_fails_ends_the_run_though_others_can_be_read(files, monkeypatch):
+    slot = np.zeros((3, 20, 20), np.uint8)
+
+    def fails(path, *_):
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr(Image, "open", fails)
+    with pytest.raises(OSError, match="Input/output error") as told:
+        files.read_again_into(2, slot)
+    assert told.value.filename == str(files.root / "2.jpg")
+    assert files.read_into(2, slot) == (20, 20)  # where files are looked at for the first time it is left out
+    assert list(files.broken) == ["2.jpg"]
 
 
 @pytest.mark.parametrize("count", [1, 7, 100, 448])

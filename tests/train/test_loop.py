@@ -549,6 +549,33 @@ def test_init_starts_from_another_run_s_weights(tiny, tmp_path):
         fit(tiny(net={"name": "wrn-16-1"}, train={"init": str(tmp_path / "a")}), tmp_path / "c", quiet=True)
 
 
+def test_init_takes_what_an_unfinished_run_has_learned_so_far(tiny, tmp_path, monkeypatch, capsys):
+    cut_off(monkeypatch, tiny(), tmp_path / "a", step=10)
+    newest = checkpoints(tmp_path / "a" / "checkpoint")[-1]
+    held = load_file(newest)
+    fit(tiny(train={"seed": 5, "init": str(tmp_path / "a")}), tmp_path / "b", quiet=True)
+    told = f"--init {tmp_path / 'a'}: that run has not finished; its weights after step {int(newest.stem)} are taken"
+    assert told in " ".join(capsys.readouterr().err.split())
+    initial = load_file(tmp_path / "b" / "initial.safetensors")
+    assert all(torch.equal(tensor, held[f"average.{name}"]) for name, tensor in initial.items())
+    assert not torch.equal(initial["head.weight"], held["net.head.weight"])
+    for path in checkpoints(tmp_path / "a" / "checkpoint"):
+        path.unlink()
+    with pytest.raises(UsageError, match="model.safetensors is missing: the run has not finished; wait for it"):
+        fit(tiny(train={"init": str(tmp_path / "a")}), tmp_path / "c", quiet=True)
+
+
+def test_init_takes_the_weight_file_itself_too(tiny, tmp_path):
+    fit(tiny(), tmp_path / "a", quiet=True)
+    file = tmp_path / "a" / "model.safetensors"
+    fit(tiny(train={"seed": 5, "init": str(file)}), tmp_path / "b", quiet=True)
+    initial = load_file(tmp_path / "b" / "initial.safetensors")
+    assert all(torch.equal(initial[name], tensor) for name, tensor in load_file(file).items())
+    with pytest.raises(UsageError, match="a run can't replace the one it starts from"):
+        fit(tiny(train={"init": str(file)}), tmp_path / "a", force=True, quiet=True)
+    assert file.exists()
+
+
 def test_an_init_run_stopped_before_its_first_checkpoint_still_starts_from_those_weights(tiny, tmp_path, monkeypatch):
     fit(tiny(), tmp_path / "a", quiet=True)
     recipe = tiny(train={"seed": 5, "init": str(tmp_path / "a")})

@@ -25,6 +25,7 @@ from maxmatch.data.folder import open_image, read_image
 from maxmatch.data.shards import Shards
 
 GREY = 127
+LOOKED_AT = 16  # files that are looked for where one is missing
 Slot = npt.NDArray[np.uint8]
 
 
@@ -52,16 +53,40 @@ class Files:
 
     def read_into(self, number: int, slot: Slot) -> tuple[int, int]:
         """Fill a slot; the height and width of its picture. A file that can't be read is grey, and noted."""
-        name = self.names[number]
         try:
-            file = self.root / name if self.shards is None else self.shards.open(name)
-            if not self.fitted:
-                return fill_slot(file, slot)
-            slot[:] = read_image(file, (self.channels, self.slot, self.slot), self.middle).numpy()
+            return self._fill(self.names[number], slot)
         except OSError as error:
-            self.broken.setdefault(name, str(error))
-            slot[:] = GREY
+            return self._grey(number, slot, error)
+
+    def read_again_into(self, number: int, slot: Slot) -> tuple[int, int]:
+        """The same for a file that could be read before. Raises OSError where the system has lost it and the others.
+
+        A picture that was deleted, or damaged, is grey. A disk that was pulled out is no reason to learn from grey.
+        """
+        try:
+            return self._fill(self.names[number], slot)
+        except OSError as error:
+            cause = error if error.errno is not None else error.__cause__
+            if isinstance(cause, OSError) and not self._is_deleted(cause):
+                raise OSError(cause.errno, os.strerror(cause.errno or 0), str(self.root / self.names[number])) from None
+            return self._grey(number, slot, error)
+
+    def _fill(self, name: str, slot: Slot) -> tuple[int, int]:
+        file = self.root / name if self.shards is None else self.shards.open(name)
+        if not self.fitted:
+            return fill_slot(file, slot)
+        slot[:] = read_image(file, (self.channels, self.slot, self.slot), self.middle).numpy()
         return self.slot, self.slot
+
+    def _grey(self, number: int, slot: Slot, error: OSError) -> tuple[int, int]:
+        self.broken.setdefault(self.names[number], str(error))
+        slot[:] = GREY
+        return self.slot, self.slot
+
+    def _is_deleted(self, error: OSError) -> bool:
+        """Whether the system says that a file is not there, while others, some of all of them, still are."""
+        others = self.names[:: max(1, len(self.names) // LOOKED_AT)]
+        return isinstance(error, FileNotFoundError) and any((self.root / name).exists() for name in others)
 
     def read_all(self, told: Callable[[int], None] = lambda done: None) -> tuple[Tensor, Tensor]:
         """All slots (N, C, side, side) and sizes (N, 2); `told` is called with how many are done."""

@@ -110,7 +110,7 @@ def _cut_middle(picture: Image.Image, size: tuple[int, int], middle: float) -> I
 def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | None = None) -> Image.Image:
     """A file as a grey or RGB picture, upright by its EXIF tag. A JPEG may come smaller, but not below size `least`.
 
-    Raises OSError where the file cannot be decoded.
+    Raises OSError where the file cannot be decoded; where the system did not give it, that is the cause of the error.
     """
     mode = "RGB" if channels == 3 else "L"
     try:
@@ -126,7 +126,8 @@ def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | N
     except Exception as error:  # decoders meet damage in every way there is
         name = path if isinstance(path, Path) else "a file"
         why = "too many pixels" if isinstance(error, Image.DecompressionBombError) else type(error).__name__
-        raise OSError(f"{name}: cannot be read as a picture ({why})") from None
+        of_system = error if isinstance(error, OSError) and error.errno is not None else None
+        raise OSError(f"{name}: cannot be read as a picture ({why})") from of_system
 
 
 def _on_white(picture: Image.Image) -> Image.Image:

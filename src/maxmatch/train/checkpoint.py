@@ -72,6 +72,16 @@ def saved_progress(folder: Path) -> Progress:
     return Progress(**json.loads(found[2]["progress"])) if found is not None else Progress()
 
 
+def newest_weights(folder: Path, of_average: bool) -> tuple[int, dict[str, Tensor]]:
+    """The step of the newest sound checkpoint, and the weights of its net or of its average."""
+    found = _newest_sound(folder, warn=lambda _: None)
+    if found is None:
+        raise UserError(f"{folder} holds no checkpoint: give a run that has one")
+    prefix = "average." if of_average else "net."
+    weights = {name.removeprefix(prefix): t for name, t in found[1].items() if name.startswith(prefix)}
+    return int(found[0].stem), weights
+
+
 def restore_policy(folder: Path, policy: nn.Module) -> None:
     """Load what a policy has learned from the newest sound checkpoint: it is saved nowhere else."""
     found = _newest_sound(folder, warn=lambda _: None)

@@ -217,7 +217,7 @@ def _read_shared(tray: int, name: str, first: int, numbers: Sequence[int]) -> Re
 def _read(files: Files, tray: Tray, first: int, numbers: Sequence[int]) -> Read:
     begun = time.perf_counter()
     for at, number in enumerate(numbers, first):
-        tray.lengths[at] = files.read_into(number, tray.places[at])
+        tray.lengths[at] = files.read_again_into(number, tray.places[at])
     names = [files.names[number] for number in numbers]
     broken = {name: files.broken[name] for name in names if name in files.broken}
     return Read(len(numbers), time.perf_counter() - begun, broken)

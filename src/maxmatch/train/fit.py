@@ -23,7 +23,6 @@ import torch
 
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images
-from maxmatch.data.layout import told
 from maxmatch.data.split import (
     OtherImages,
     Split,
@@ -36,10 +35,9 @@ from maxmatch.data.split import (
 )
 from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
-from maxmatch.nets import head_prefix
 from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
-from maxmatch.nets.model_file import ModelInfo, load_model, read_info, save_model
+from maxmatch.nets.model_file import save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.claim import claim, put_back, refuse_taken, replacing
 from maxmatch.train.distributed import Ranks, check, joined
@@ -53,6 +51,7 @@ from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
 from maxmatch.train.pictures import digest_of_pictures, load_data, refuse_moved
 from maxmatch.train.recipe import Recipe, resolve
 from maxmatch.train.resume import resumed_recipe, saved_recipe
+from maxmatch.train.start import find_start, own_generators, start_info, take_weights
 
 
 def fit(
@@ -88,7 +87,7 @@ def fit(
     else:
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
     with (
-        joined(recipe.train.device) as ranks, one_voice(recipe, folder, ranks), _own_generators(recipe),
+        joined(recipe.train.device) as ranks, one_voice(recipe, folder, ranks), own_generators(recipe),
         torch_settings(recipe), one_line_errors(recipe, folder, ranks),
     ):  # fmt: skip
         check(recipe.train, ranks)
@@ -139,18 +138,20 @@ def begin(
     ranks: Ranks = Ranks(),  # noqa: B008  frozen
 ) -> Training:
     """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
-    if recipe.train.init is not None and Path(recipe.train.init).resolve() == folder.resolve():
+    start = find_start(recipe)
+    theirs = start if start is None or start.is_dir() else start.parent
+    if theirs is not None and theirs.resolve() == folder.resolve():
         raise UsageError(f"--init {recipe.train.init}: a run can't replace the one it starts from; give another --out")
     if ranks.first:
         refuse_taken(folder, force)
     find_device(recipe.train.device)
-    if (start := _start_of(recipe)) is not None:
-        read_info(start)
+    if start is not None:
+        start_info(start)
     images = load_data(recipe, _teller(quiet or not ranks.first), ranks=ranks) if data is None else data
     split = draw_split(recipe, images)
     recipe = settle_epochs(recipe, len(split.unlabelled), len(split.labelled))
     training = _build(recipe, folder, images, split, start, quiet, ranks)
-    training.notes += seen_before(Path(recipe.train.init), images) if recipe.train.init is not None else []
+    training.notes += seen_before(theirs, images) if theirs is not None else []
     job = ranks.everyones(launcher())  # all ranks have come so far
     if not ranks.first:
         return training
@@ -187,7 +188,7 @@ def go_on(
     tested = images.test_sha256()
     split = load_split(folder / "split.json", digest, tested) if begun else draw_split(recipe, images)
     start = folder / "initial.safetensors"
-    start_here = start if start.exists() else _start_of(recipe)
+    start_here = start if start.exists() else find_start(recipe)
     training = _build(recipe, folder, images, split, start_here, quiet, ranks)
     job = ranks.everyones(launcher())
     if not ranks.first:
@@ -224,11 +225,6 @@ def draw_split(recipe: Recipe, images: Images) -> Split:
     return make_split(images.y, labels, fold, shares_follow(data.name, data.protocol), data.exclude_labelled)
 
 
-def _start_of(recipe: Recipe) -> Path | None:
-    """The weight file that a run starts from, if it is another run's."""
-    return Path(recipe.train.init) / "model.safetensors" if recipe.train.init is not None else None
-
-
 def _build(
     recipe: Recipe, folder: Path, images: Images, split: Split, start: Path | None, quiet: bool, ranks: Ranks
 ) -> Training:
@@ -243,11 +239,11 @@ def _build(
     mean, std = pixel_values(recipe.net.name, recipe.net.pretrained, images.shape[0])
     preprocessing = Preprocessing(*images.shape, mean, std, images.middle)
     if start is not None:
-        theirs = read_info(start).preprocessing
+        theirs = start_info(start).preprocessing
         preprocessing = replace(preprocessing, mean=theirs.mean, std=theirs.std)
     training = Training(recipe, folder, images, split, find_device(recipe.train.device), preprocessing, quiet, ranks)
     if start is not None:
-        _take_weights(training, start)
+        take_weights(training, start)
     return training
 
 
@@ -267,53 +263,6 @@ def count_labels(labels: int | str, images: Images) -> int:
         return labels
     share = 1.0 if labels == "all" else float(labels.rstrip("%")) / 100
     return max(1, round(share * int((images.y >= 0).sum())))
-
-
-def _take_weights(training: Training, path: Path) -> None:
-    """Start net and average from a weight file of the same net and classes; from a pretrained net, all but the head."""
-    with _own_generators(training.recipe):  # making the net draws weights; the run's own draws go on as if it had not
-        net, info = load_model(path)
-    ours, theirs = training.info, info
-    encoder = not theirs.classes and bool(ours.classes)
-    same = (theirs.net["name"], theirs.preprocessing.channels) == (ours.net["name"], ours.preprocessing.channels)
-    alike = (theirs.classes, theirs.net.get("projection")) == (ours.classes, ours.net.get("projection"))
-    if not same or not (encoder or alike):
-        both = theirs.net["name"] == ours.net["name"] and theirs.classes and ours.classes
-        if both and theirs.classes != ours.classes:
-            raise UsageError(f"{path}: {_apart(theirs.classes, ours.classes)}; mend a name, or leave --init out")
-        rename = f"--set net.name={theirs.net['name']}, or " if theirs.net["name"] != ours.net["name"] else ""
-        raise UsageError(
-            f"{path}: {_told(theirs)}; this run has {_told(ours)}: type {rename}another --init, or leave it out"
-        )
-    weights = net.state_dict()
-    for target in (training.step.net, training.step.average.net):
-        if encoder:
-            mine = {n: t for n, t in target.state_dict().items() if n.startswith(head_prefix(target))}
-            weights = {n: t for n, t in net.state_dict().items() if not n.startswith(head_prefix(net))} | mine
-        target.load_state_dict(weights)
-
-
-def _apart(theirs: Sequence[str], ours: Sequence[str]) -> str:
-    """How the classes of two nets differ, in words."""
-    only = [
-        f"{which} the class{'es' * (len(names) > 1)} {told(sorted(names), 5)}"
-        for which, names in (("it has", {*theirs} - {*ours}), ("this run has", {*ours} - {*theirs}))
-        if names
-    ]
-    return ", ".join(only) or "its classes are in another order than this run's"
-
-
-def _told(info: ModelInfo) -> str:
-    """A net in words: its name, what it tells apart, and what it takes."""
-    head = f"{len(info.classes)} classes" if info.classes else f"a projection to {info.net.get('projection')} numbers"
-    return f"{info.net['name']}, {head}, {info.preprocessing.channels} channels"
-
-
-def _own_generators(recipe: Recipe) -> AbstractContextManager[None]:
-    """Within: torch's generators are the run's; afterwards as they were. Other GPUs belong to other ranks."""
-    return torch.random.fork_rng(
-        [torch.cuda.current_device()] if recipe.train.device == "cuda" and torch.cuda.is_available() else []
-    )
 
 
 @contextmanager
