@@ -76,6 +76,63 @@ def test_what_others_call_a_folder_is_no_class(tmp_path, name, meant):
         read_layout(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("meant", "names"),
+    [
+        (
+            "unlabeled",
+            "unlabled unlabeld Unlabled unlabel unlable unlabelld ulabeled un-labeled unlabeled_2 unlaballed",
+        ),
+        ("labeled", "labled Labled labeld lebeled labelld labaled labelled_pics"),
+        ("test", "tets tset tests"),
+        ("train", "trian tarin"),
+        ("val", "valdation validaton"),
+    ],
+)
+def test_a_misspelt_name_is_no_class(tmp_path, meant, names):
+    for name in names.split():
+        for beside in ("a/1.png", "labeled/a/1.png", "train/a/1.png"):
+            put(tmp_path / name / beside[0], beside, beside.replace("a/1", "b/2"), f"{name}/a/3.png")
+            with pytest.raises(UsageError, match=f"{name}: if {meant}/ is meant, call it so"):
+                read_layout(tmp_path / name / beside[0])
+
+
+def test_a_misspelt_name_within_labeled_is_no_class(tmp_path):
+    put(tmp_path, "labeled/a/1.png", "labeled/b/2.png", "labeled/unlabled/3.png")
+    with pytest.raises(UsageError, match="labeled/unlabled: a class can't have that name"):
+        read_layout(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["Labels", "label", "lables", "annotated"])
+def test_a_folder_of_classes_that_is_the_only_one_is_told_its_name(tmp_path, name):
+    put(tmp_path, f"{name}/cat/1.png", f"{name}/dog/2.png", "unlabeled/3.png")
+    line = f"all labels are '{name}'; at least two classes are needed; if they are cat, dog, call {name}/ labeled/"
+    with pytest.raises(UsageError, match=line):
+        read_layout(tmp_path)
+    (tmp_path / name).rename(tmp_path / "labeled")
+    assert read_layout(tmp_path).classes == ("cat", "dog")
+
+
+ORDINARY = """
+    airplane apple bag ball banana barrel bear bed best bicycle bird blade boat book bottle brain bread bridge bus
+    butterfly cabinet cable cabled camel car castle cat chest class code color deer desk dog drain elephant enabled face
+    first flower forest fork frog grain grape horse house invalid key knife label labels lamp left leopard level lion
+    mislabeled mountain nest none normal oval other pest pizza plain positive rabbit rain raining rest resting right rose
+    sheep ship sign stable strain table tabled tables tablet tent terrain test1 text toast trail trailer trailing trains
+    traits tram tree truck unable unknown unlocked valley valve van vest wales wall west woman zebra
+"""
+
+
+def test_ordinary_words_are_classes(tmp_path):
+    names = ORDINARY.split()
+    for number, name in enumerate(names):
+        noise(tmp_path, f"tops/{name}/1.png", number)
+        noise(tmp_path, f"within/labeled/{name}/1.png", number)
+    assert len(names) > 100
+    for place in ("tops", "within"):
+        assert read_layout(tmp_path / place).classes == tuple(sorted(names))
+
+
 def test_where_no_labels_are_needed_folders_may_have_any_name(tmp_path):
     put(tmp_path, "training/1.png", "valid/2.png", "unlabeled_2/3.png")
     assert len(read_layout(tmp_path, labels=False).files) == 3

@@ -3,7 +3,8 @@
 Three layouts are read: `labeled/CLASS/**` beside `unlabeled/**`; plain class folders, `CLASS/**` or `train/CLASS/**`,
 whose labels may be hidden; and one folder with a CSV file of path,label, where a blank label, or no row, is unlabelled.
 `unlabeled/**` and `test/CLASS/**`, or `val/CLASS/**` where there is no test, may stand beside class folders too.
-These names may be written in capitals; what others call them (`valid`, `training`) is refused, lest it become a class.
+These names may be written in capitals; what others call them (`valid`, `training`), and what they are misspelt as, is
+refused, lest it become a class. So are two classes whose names differ in capitals alone.
 
 Without a test about a fifth of each class with at least five labelled pictures is kept for it, chosen by the bytes of
 the files: the same ones whatever the seed, copies together, and more labels never turn a training picture into a test
@@ -28,7 +29,12 @@ from maxmatch.errors import UsageError
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
 RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
-ELSEWHERE = {"training": "train", "testing": "test", "valid": "val", "validation": "val"}  # what others call them
+ELSEWHERE = {"training": "train", "testing": "test", "tests": "test", "valid": "val", "validation": "val"}
+# Long enough for a misspelt one to be no other word; of the short ones, since nest, vest and brain are classes, only
+# those with two letters swapped are known.
+LONG = {**dict.fromkeys(LABELLED, "labeled"), **dict.fromkeys(UNLABELLED, "unlabeled"), "validation": "val"}
+SWAPPED = {f"{w[:i]}{w[i + 1]}{w[i]}{w[i + 2 :]}": w for w in ("test", "train") for i in range(len(w) - 1)}
+ALIKE = 0.85  # labled and labeled are, cabled and label are not
 COMPARED = 50_000  # up to so many labelled pictures are compared with one another
 SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
 HELD_OUT = 5  # one picture in so many is kept for the test
@@ -103,7 +109,8 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
             f"{root}: no picture has a label; put some into labeled/CLASS/, or name them in a CSV file: --labels FILE"
         )
     if len(names) == 1:
-        raise UsageError(f"{root}: all labels are '{names[0]}'; at least two classes are needed")
+        hint = _holds_the_classes(root / names[0]) if label_file is None and names[0] in tops else ""
+        raise UsageError(f"{root}: all labels are '{names[0]}'; at least two classes are needed{hint}")
     strangers = sorted({label for label in tests.values() if label not in names})
     if strangers:
         raise UsageError(
@@ -176,8 +183,13 @@ def _called(tops: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def _meant(name: str) -> str | None:
-    """What a folder that has none of our names but another's for it is called here."""
-    return "unlabeled" if name.casefold().startswith(UNLABELLED) else ELSEWHERE.get(name.casefold())
+    """What a folder that has none of our names, but another's for it or a misspelt one, is called here."""
+    word = name.casefold()
+    for names in (UNLABELLED, LABELLED):
+        if word.startswith(names):
+            return names[0]
+    near = get_close_matches(word, LONG, 1, cutoff=ALIKE)
+    return ELSEWHERE.get(word) or SWAPPED.get(word) or (LONG[near[0]] if near else None)
 
 
 def _refuse_mistaken(root: Path, tops: Sequence[str]) -> None:
@@ -189,6 +201,12 @@ def _refuse_mistaken(root: Path, tops: Sequence[str]) -> None:
         for name in _folders(place):
             if (name.casefold() in RESERVED or _meant(name)) and find_pictures(place / name):
                 raise UsageError(f"{place / name}: a class can't have that name; call it otherwise, or move it out")
+
+
+def _holds_the_classes(place: Path) -> str:
+    """What to type where the only class is a folder of classes, whatever it is called."""
+    inside = [name for name in sorted(_folders(place)) if find_pictures(place / name)]
+    return f"; if they are {told(inside, 2)}, call {place.name}/ labeled/" if len(inside) > 1 else ""
 
 
 def _folders(place: Path) -> list[str]:
