@@ -473,3 +473,47 @@ def test_a_file_that_is_no_picture_is_not_the_only_test_of_its_class(tmp_path):
     for path in tmp_path.glob("a/*.png"):
         path.write_bytes(path.name.encode())  # then there is nothing better
     assert len([name for name in read_layout(tmp_path).test_files if name.startswith("a/")]) >= 1
+
+
+@pytest.mark.parametrize("names", [("Cat", "cat"), ("cat", "cat "), ("STRASSE", "straße"), ("Käfer", "ka\u0308fer")])
+def test_classes_that_differ_in_capitals_or_spaces_alone_are_refused(tmp_path, names):
+    one, two = names
+    line = "'.+' \\(.*1.png\\) and '.+' \\(.*2.png\\) differ in capitals or spaces alone; give both one name, or one of"
+    for layout_of in ("{}/{}.png", "labeled/{}/{}.png", "train/{}/{}.png"):
+        root = tmp_path / layout_of[:1]
+        put(root, layout_of.format(one, 1), layout_of.format(two, 2), layout_of.format("dog", 3))
+        with pytest.raises(UsageError, match=line):
+            read_layout(root)
+        put(root / "tested", layout_of.format(one, 1), layout_of.format("dog", 3), f"test/{two}/2.png")
+        with pytest.raises(UsageError, match=line):
+            read_layout(root / "tested")
+
+
+def test_labels_of_a_table_that_differ_in_capitals_alone_are_refused(tmp_path):
+    put(tmp_path / "all", "1.png", "2.png", "3.png")
+    table = tmp_path / "t.csv"
+    table.write_text("path,label\n1.png,cat\n2.png,Cat\n3.png,dog\n")
+    with pytest.raises(UsageError, match=r"t.csv: the classes 'cat' \(1.png\) and 'Cat' \(2.png\) differ in capitals"):
+        read_layout(tmp_path / "all", table)
+
+
+def test_letters_may_differ_in_capitals_alone(tmp_path):
+    put(tmp_path, "A/1.png", "a/2.png", "Ä/3.png", "a\u0308/4.png")
+    assert read_layout(tmp_path).classes == ("A", "a", "Ä", "ä")
+
+
+def test_where_no_labels_are_needed_classes_may_be_alike(tmp_path):
+    put(tmp_path, "Cat/1.png", "cat/2.png")
+    assert len(read_layout(tmp_path, labels=False).files) == 2
+
+
+def test_accents_within_letters_or_behind_them_are_the_same_class(tmp_path):
+    whole, apart = "K\u00e4fer", "Ka\u0308fer"  # as a zip of a Mac has it
+    put(tmp_path, f"labeled/{apart}/1.png", "labeled/dog/2.png", f"test/{whole}/3.png", "test/dog/4.png")
+    listing = read_layout(tmp_path)
+    assert listing.classes == (whole, "dog")
+    assert listing.files == (f"labeled/{apart}/1.png", "labeled/dog/2.png")  # found by the names that they have
+    assert listing.test_labels == (0, 1)
+    put(tmp_path / "all", "1.png", "2.png", "3.png", "4.png")
+    (tmp_path / "t.csv").write_text(f"1.png,{whole}\n2.png,{apart}\n3.png,dog\n4.png,dog\n", encoding="utf-8")
+    assert labels_of(read_layout(tmp_path / "all", tmp_path / "t.csv"))["2.png"] == whole

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -100,6 +101,8 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     for spare in tests_at[1:]:
         notes.append(f"{root / spare}: left out, since {root / tests_at[0]} is the test")
     tests = _within(root, tests_at[:1], notes)
+    if labels:
+        _refuse_alike(root if label_file is None else label_file, {**found, **tests})
     found, tests = _without_contradictions(root, found, notes), _without_contradictions(root, tests, notes)
     names = sorted({label for label in found.values() if label})
     if len(names) < 2 and not labels:
@@ -203,6 +206,26 @@ def _refuse_mistaken(root: Path, tops: Sequence[str]) -> None:
                 raise UsageError(f"{place / name}: a class can't have that name; call it otherwise, or move it out")
 
 
+def _composed(name: str) -> str:
+    """A name with each accent in its letter: zips of a Mac write it behind, and both are the same name."""
+    return unicodedata.normalize("NFC", name)
+
+
+def _refuse_alike(place: Path, found: dict[str, str]) -> None:
+    """Refuse two classes that differ in capitals or spaces around them alone; `A` and `a` may be letters."""
+    firsts: dict[str, str] = {}
+    for path, label in found.items():
+        firsts.setdefault(label, path)
+    seen: dict[str, str] = {}
+    for label in (label for label in firsts if label):
+        word = label.strip()
+        other = seen.setdefault(word.casefold() if len(word) > 1 else word, label)
+        if other != label:
+            both = " and ".join(f"'{name}' ({firsts[name]})" for name in (other, label))
+            why = "differ in capitals or spaces alone"
+            raise UsageError(f"{place}: the classes {both} {why}; give both one name, or one of them quite another")
+
+
 def _holds_the_classes(place: Path) -> str:
     """What to type where the only class is a folder of classes, whatever it is called."""
     inside = [name for name in sorted(_folders(place)) if find_pictures(place / name)]
@@ -226,7 +249,7 @@ def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict
         classes = _folders(folder)
     found: dict[str, str] = {}
     for name in sorted(classes):
-        here = {f"{name}/{path}": name for path in find_pictures(folder / name)}
+        here = {f"{name}/{path}": _composed(name) for path in find_pictures(folder / name)}
         if not here:
             notes.append(f"{folder / name}: no pictures in it; the class is left out")
         found |= here
@@ -247,7 +270,7 @@ def _by_csv(
     found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
     missing, twice, nothing = [], [], Nothing(label_file)
     seen: dict[str, str] = {}
-    rows = read_rows(label_file)
+    rows = [(name, _composed(label)) for name, label in read_rows(label_file)]
     for name, label in rows:
         path = next((path for path in inside(root, name) if path in found), next(inside(root, name)))
         if path not in found and not is_text(path):
