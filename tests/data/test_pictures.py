@@ -172,6 +172,20 @@ def test_broken_files_are_named_counted_and_left_out_or_refused(folder):
     assert len(load(folder, strict=False).y) == 12
 
 
+def test_empty_files_are_copies_of_nothing_but_can_not_be_read(folder):
+    empty = [f"{place}/empty.png" for place in ("labeled/a", "labeled/b", "test/a", "unlabeled")]
+    (folder / "test/a").mkdir(parents=True)
+    colour(200).save(folder / "test/a/whole.png")
+    for name in empty:
+        (folder / name).write_bytes(b"")
+    assert not any("two labels" in note or "in the test" in note for note in read_layout(folder).notes)
+    said: list[str] = []
+    assert load(folder, say=said.append).left_out == tuple(empty)
+    assert "4 files can't be read as pictures" in said[0]
+    with pytest.raises(UsageError, match="4 files can't be read as pictures .* or leave --strict out"):
+        load(folder, strict=True)
+
+
 def test_a_class_of_which_nothing_can_be_read(folder):
     for path in (folder / "labeled/b").iterdir():
         path.write_bytes(b"no picture")

@@ -303,9 +303,7 @@ def _by_csv(
 def _without_contradictions(root: Path, found: dict[str, str], notes: list[str]) -> dict[str, str]:
     """Without labelled pictures whose very bytes have another label elsewhere: no one can learn from those."""
     labelled = [path for path, label in found.items() if label]
-    sizes: dict[int, list[str]] = {}
-    for path in labelled if len(labelled) <= COMPARED else ():
-        sizes.setdefault((root / path).stat().st_size, []).append(path)
+    sizes = _by_size(root, labelled if len(labelled) <= COMPARED else ())
     bad: set[str] = set()
     for paths in sizes.values():
         if len({found[path] for path in paths}) < 2:
@@ -322,9 +320,7 @@ def _without_contradictions(root: Path, found: dict[str, str], notes: list[str])
 
 def _without_copies(root: Path, found: dict[str, str], tests: dict[str, str], notes: list[str]) -> dict[str, str]:
     """Without training pictures whose very bytes are in the test."""
-    sizes: dict[int, set[str]] = {}
-    for path in tests if len(tests) <= COMPARED and len(found) <= SEARCHED else ():
-        sizes.setdefault((root / path).stat().st_size, set()).add(path)
+    sizes = _by_size(root, tests if len(tests) <= COMPARED and len(found) <= SEARCHED else ())
     held = {size: {_digest(root / path) for path in paths} for size, paths in sizes.items()}
     bad = set()
     for path in found if held else ():
@@ -355,6 +351,15 @@ def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[
                 chosen = [path for path in mine if numbers[path] == numbers[first]]  # with its copies
             kept |= dict.fromkeys(chosen if len(chosen) < len(mine) else (), name)
     return {path: label for path, label in found.items() if path not in kept}, kept
+
+
+def _by_size(root: Path, paths: Iterable[str]) -> dict[int, list[str]]:
+    """Files by their size: copies have one. Empty files are copies of nothing; they are named when they are read."""
+    sizes: dict[int, list[str]] = {}
+    for path in paths:
+        if size := (root / path).stat().st_size:
+            sizes.setdefault(size, []).append(path)
+    return sizes
 
 
 def _digest(path: Path) -> str:
