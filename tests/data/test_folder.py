@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -92,3 +96,30 @@ def test_broken_files_are_named(tmp_path):
     for name in ("x.jpg", "y.jpg"):
         with pytest.raises(OSError, match=name):
             read_image(tmp_path / name, (3, 8, 8))
+
+
+def test_many_pixels_are_no_warning_but_too_many_are_refused(tmp_path):
+    """In a process of its own, since pytest has filters of its own."""
+    for name, side in (("a/many.png", 40), ("b/too many.png", 60)):
+        (tmp_path / name).parent.mkdir()
+        Image.new("L", (side, side)).save(tmp_path / name)
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from PIL import Image\n"
+        "from maxmatch.data.folder import open_image, opens\n"
+        "from maxmatch.data.layout import read_layout\n"
+        "from maxmatch.data.pictures import look_at\n"
+        "Image.MAX_IMAGE_PIXELS = 1000\n"
+        "root = Path(sys.argv[1])\n"
+        "many, too_many = root / 'a' / 'many.png', root / 'b' / 'too many.png'\n"
+        "print(opens(many), opens(too_many), open_image(many, 3).size, look_at(read_layout(root)).short_side)\n"
+        "open_image(too_many, 3)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONWARNINGS"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.stdout == "True False (40, 40) 40\n"
+    assert "Warning" not in done.stderr
+    assert done.stderr.endswith("too many.png: cannot be read as a picture (too many pixels)\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -19,6 +20,10 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp",
 KNOWN = SUFFIXES | {
     ".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf",
 }  # fmt: skip
+
+# Pillow warns, with a line of its own code, of pictures that it reads all the same; those with twice as many pixels are
+# refused by name. Once and for all, as threads can't change filters for themselves; last, so that one's own come first.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning, append=True)
 
 
 def list_images(folder: Path) -> list[Path]:
