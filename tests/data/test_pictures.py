@@ -86,6 +86,19 @@ def test_a_picture_of_too_many_pixels_is_told_so(tmp_path, monkeypatch):
         read_slot(tmp_path / "a.png", 3, 80)
 
 
+def test_why_a_file_is_left_out_is_told_once_for_all_that_have_the_reason(folder, monkeypatch):
+    for name in ("labeled/a/no.png", "unlabeled/nor this.png"):
+        (folder / name).write_bytes(b"no picture")
+    colour().resize((90, 90)).save(folder / "unlabeled/large.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
+    said: list[str] = []
+    load(folder, say=said.append)
+    unknown = "UnidentifiedImageError: labeled/a/no.png, unlabeled/nor this.png"
+    assert f"3 files can't be read as pictures ({unknown}; too many pixels: unlabeled/large.png); left out" in said[0]
+    with pytest.raises(UsageError, match="; too many pixels: unlabeled/large.png"):
+        load(folder, strict=True)
+
+
 def test_want_of_memory_is_not_a_broken_picture(tmp_path, monkeypatch):
     colour().save(tmp_path / "a.png")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from PIL import Image
 
 from maxmatch.data.datasets import Images
 from maxmatch.data.files import Files, default_workers
-from maxmatch.data.layout import Listing, read_layout, told
+from maxmatch.data.layout import FEW, Listing, read_layout, told
 from maxmatch.errors import UsageError, UserError
 
 LOOKED_AT = 200_000  # more pictures than that are not tried before they are streamed; broken ones are then grey
@@ -133,7 +134,7 @@ def _left_out(
     """The listing and the pixels without the files that turned out to be damaged."""
     keep = torch.tensor([name not in broken for name in listing.files], dtype=torch.bool)
     keep_test = torch.tensor([name not in broken for name in listing.test_files], dtype=torch.bool)
-    line = f"{listing.root}: {len(broken)} files can't be read as pictures ({told(sorted(broken))})"
+    line = f"{listing.root}: {len(broken)} files can't be read as pictures ({_with_reasons(broken)})"
     if strict:
         raise UsageError(f"{line}: mend or remove them, or leave --strict out")
     kept = listing.without(broken)
@@ -151,6 +152,21 @@ def _left_out(
     if len(x):
         x, sizes = x[keep], sizes[keep] if sizes is not None else None
     return kept, x, sizes, test_x[keep_test] if len(test_x) else test_x
+
+
+def _with_reasons(broken: dict[str, str]) -> str:
+    """Names behind the reason they have in common; a message ends in its reason, in brackets.
+
+    >>> bad = "cannot be read as a picture"
+    >>> _with_reasons({"b": f"b: {bad} (OSError)", "c": f"c: {bad} (too many pixels)", "a": f"a: {bad} (OSError)"})
+    'OSError: a, b; too many pixels: c'
+    """
+    groups: dict[str, list[str]] = {}
+    for name, message in sorted(broken.items()):
+        why = re.search(r"\(([^()]+)\)$", message)
+        groups.setdefault(f"{why[1]}: " if why else "", []).append(name)
+    few = max(1, FEW // len(groups))
+    return "; ".join(why + told(names, few) for why, names in groups.items())
 
 
 def _progress(what: str, count: int, say: Say) -> Callable[[int], None]:
