@@ -517,3 +517,33 @@ def test_accents_within_letters_or_behind_them_are_the_same_class(tmp_path):
     put(tmp_path / "all", "1.png", "2.png", "3.png", "4.png")
     (tmp_path / "t.csv").write_text(f"1.png,{whole}\n2.png,{apart}\n3.png,dog\n4.png,dog\n", encoding="utf-8")
     assert labels_of(read_layout(tmp_path / "all", tmp_path / "t.csv"))["2.png"] == whole
+
+
+def test_pictures_that_were_copied_and_not_moved_to_their_label_are_told(tmp_path):
+    for number in range(8):
+        noise(tmp_path, f"unlabeled/{number}.png", number)
+    for number, place in ((5, "labeled/a"), (2, "labeled/b")):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / f"new {number}.png").write_bytes((tmp_path / f"unlabeled/{number}.png").read_bytes())
+    for place in ("labeled/a", "unlabeled"):
+        (tmp_path / place / "empty.png").write_bytes(b"")
+    listing = read_layout(tmp_path)
+    assert {"unlabeled/2.png", "unlabeled/5.png"} <= {*listing.files}  # as before
+    (note,) = [note for note in listing.notes if "copies" in note]
+    assert "2 files without a label are copies of labelled ones (unlabeled/2.png, unlabeled/5.png); remove them" in note
+    assert read_layout(tmp_path, strict=True) == listing  # nothing is left out
+    table = tmp_path / "t.csv"
+    table.write_text("labeled/a/new 5.png,a\nlabeled/b/new 2.png,b\nunlabeled/2.png,b\n")
+    assert any("1 files without a label are copies" in note for note in read_layout(tmp_path, table).notes)
+    for number in (2, 5):
+        (tmp_path / f"unlabeled/{number}.png").unlink()
+    assert not any("copies" in note for note in read_layout(tmp_path).notes)
+
+
+def test_a_large_pool_is_not_searched_for_copies_of_labelled_pictures(tmp_path, monkeypatch):
+    put(tmp_path, "labeled/a/1.png", "labeled/b/2.png", "unlabeled/3.png")
+    (tmp_path / "unlabeled/3.png").write_bytes((tmp_path / "labeled/a/1.png").read_bytes())
+    assert any("copies" in note for note in read_layout(tmp_path).notes)
+    monkeypatch.setattr(layout, "COMPARED", 1)
+    monkeypatch.setattr(layout, "_digest", None)  # nobody may call it
+    assert not any("copies" in note for note in read_layout(tmp_path).notes)

@@ -36,7 +36,7 @@ ELSEWHERE = {"training": "train", "testing": "test", "tests": "test", "valid": "
 LONG = {**dict.fromkeys(LABELLED, "labeled"), **dict.fromkeys(UNLABELLED, "unlabeled"), "validation": "val"}
 SWAPPED = {f"{w[:i]}{w[i + 1]}{w[i]}{w[i + 2 :]}": w for w in ("test", "train") for i in range(len(w) - 1)}
 ALIKE = 0.85  # labled and labeled are, cabled and label are not
-COMPARED = 50_000  # up to so many labelled pictures are compared with one another
+COMPARED = 50_000  # up to so many labelled pictures are compared with one another, or all with those without a label
 SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
 HELD_OUT = 5  # one picture in so many is kept for the test
 FEW = 10  # so many names are told, and the rest counted
@@ -127,7 +127,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         raise UsageError(f"{root}: every {which} is also in the test; put others into one of the two")
     if strict and notes:
         raise UsageError(f"{notes[0]} (--strict refuses that)")
-    notes += hints
+    notes += hints + _labelled_elsewhere(root, found)
     notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
     number = {name: index for index, name in enumerate(names)}
     files, numbers = _unzip(sorted((path, number.get(label, -1)) for path, label in found.items()))
@@ -332,6 +332,21 @@ def _without_copies(root: Path, found: dict[str, str], tests: dict[str, str], no
             f"{root}: {len(bad)} files are also in the test ({told(sorted(bad), 3)}); left out of the training"
         )
     return {path: label for path, label in found.items() if path not in bad}
+
+
+def _labelled_elsewhere(root: Path, found: dict[str, str]) -> list[str]:
+    """What to tell of pictures without a label whose very bytes have one elsewhere: copied there, and not moved."""
+    sizes = _by_size(root, found if len(found) <= COMPARED else ())
+    copies: list[str] = []
+    for paths in sizes.values():
+        plain = [path for path in paths if not found[path]]
+        if plain and len(plain) < len(paths):
+            known = {_digest(root / path) for path in paths if found[path]}
+            copies += [path for path in plain if _digest(root / path) in known]
+    if not copies:
+        return []
+    what = f"{len(copies)} files without a label are copies of labelled ones ({told(sorted(copies), 3)})"
+    return [f"{root}: {what}; remove them, or predict --unlabeled lists them again"]
 
 
 def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
