@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import json
 import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,42 @@ def test_the_file_is_run_by_onnxruntime_alone(run, written):
             files.append(run.parent / f"{name}{number}.png")
             Image.fromarray(picture).save(files[-1])
         np.testing.assert_allclose(found[name], classifier.predict_proba(files), atol=0.02)
+
+
+def test_the_code_of_the_guide_says_what_prediction_says(run, written, tmp_path, monkeypatch):
+    """As it stands there, on pictures that are turned, transparent, with a palette, grey and in CMYK."""
+    guide = (Path(__file__).parents[1] / "docs" / "your_pictures.md").read_text()
+    (code,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert len(code.splitlines()) <= 12
+    shutil.copy(written, tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    classifier = maxmatch.load(run)
+    turn = Image.Exif()
+    turn[0x0112] = 6  # to be turned by 90 degrees to the right
+    clear = Image.fromarray(FLOWER).convert("RGBA")
+    clear.putalpha(Image.linear_gradient("L").resize(clear.size))
+    palette = Image.fromarray(FLOWER).quantize(4)
+    most = int(np.bincount(np.array(palette).ravel()).argmax())
+    kinds = [
+        (Image.fromarray(CHINA), "PNG", {"exif": turn}),
+        (clear, "PNG", {}),
+        (clear, "PNG", {"exif": turn}),
+        (palette, "PNG", {"transparency": most}),
+        (Image.fromarray(FLOWER).convert("L"), "PNG", {}),
+        (Image.fromarray(CHINA).convert("CMYK"), "JPEG", {}),
+    ]
+    careless = []
+    for picture, kind, options in kinds:
+        picture.save(tmp_path / "picture.png", format=kind, **options)
+        names: dict[str, object] = {}
+        exec(code, names)
+        (expected,) = classifier.predict_proba([tmp_path / "picture.png"])
+        np.testing.assert_allclose(names["probabilities"], expected, atol=0.02)
+        assert names["label"] == classifier.classes[expected.argmax()]
+        assert names["confidence"] == names["probabilities"].max()
+        session, pixels = names["session"], np.array(picture.convert("RGB"))
+        careless.append(abs(session.run(None, {"images": pixels[None]})[0][0] - expected).max())
+    assert min(careless[:4]) > 0.1  # what the lines about EXIF and white are for
 
 
 def test_the_onnx_file_is_a_sound_model(written):
