@@ -30,9 +30,9 @@ from maxmatch.errors import UsageError
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
 RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
+# What others call them, and names so long that a misspelt one is no other word. Of the short ones only two swapped
+# letters are known, since nest, vest and brain are classes.
 ELSEWHERE = {"training": "train", "testing": "test", "tests": "test", "valid": "val", "validation": "val"}
-# Long enough for a misspelt one to be no other word; of the short ones, since nest, vest and brain are classes, only
-# those with two letters swapped are known.
 LONG = {**dict.fromkeys(LABELLED, "labeled"), **dict.fromkeys(UNLABELLED, "unlabeled"), "validation": "val"}
 SWAPPED = {f"{w[:i]}{w[i + 1]}{w[i]}{w[i + 2 :]}": w for w in ("test", "train") for i in range(len(w) - 1)}
 ALIKE = 0.85  # labled and labeled are, cabled and label are not
