@@ -60,7 +60,6 @@ def test_an_error_that_was_not_measured_is_never_a_number():
     ("changes", "sentence", "command"),
     [
         ({"robust_error": 20.0}, "raise the error from 5.0 to 20.0 %", "--k 5 --out runs/a-k5"),
-        ({"mask_rate": 0.3}, "Only 30 % of the unlabelled images", "--set method.threshold=0.85 --out"),
         ({"pseudo_label_accuracy": 0.7}, "30 % were wrong", ""),
         ({"name": "supervised", "mask_rate": None}, "1,175 images without a label were not used", "--method maxmatch"),
         ({"name": "uda", "robust_error": 20.0}, "train against a worse case", "--over worst"),
@@ -76,6 +75,16 @@ def test_what_stands_out_is_said_with_what_to_type(changes, sentence, command):
     assert sentence in told
     assert command in told
     assert told.count("|") == 0  # and nothing else
+
+
+def test_where_few_taught_a_lower_threshold_or_the_labels_alone_are_to_be_tried():
+    told = whys(run_of(mask_rate=0.3))
+    assert "Only 30 % of the unlabelled images" in told
+    assert "--set method.threshold=0.85 --out" in told
+    assert told.count("|") == 1  # and nothing but these two
+    assert "the labels alone may do as well: see, in a fraction of the time. [maxmatch train" in told
+    assert "--method supervised" in told
+    assert "labels alone" not in whys(run_of())
 
 
 def test_a_robust_error_that_is_three_times_a_small_one_asks_for_nothing():

@@ -230,7 +230,11 @@ def _pseudo_labels(run: RunFolder) -> list[Advice]:
             f"Only {100 * used:.0f} % of the unlabelled images were confident enough to teach. Lower the threshold, or "
             "train longer."
         )
-        return [Advice(why, command(run, {"method": {"threshold": lower}}, f"threshold-{lower}"))]
+        alone = "So few taught that the labels alone may do as well: see, in a fraction of the time."
+        return [
+            Advice(why, command(run, {"method": {"threshold": lower}}, f"threshold-{lower}")),
+            Advice(alone, command(run, {"method": {"name": "supervised"}}, "supervised")),
+        ]
     if used == 0:
         return [Advice("No unlabelled image taught anything: look at how many the method keeps.")]
     if right is not None and right < 0.85:
