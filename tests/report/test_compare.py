@@ -214,6 +214,49 @@ def test_runs_from_several_starts_with_one_seed_all_count():
     )
 
 
+def _photos(path: str, labelled: int, error: float, kept: str | int = "all", **train) -> RunFolder:
+    data = {"name": "folder", "path": "/photos", "labels": kept}
+    return replace(run_of(path, "maxmatch", error, data=data, train={"steps": 4, **train}), labelled=labelled)
+
+
+def test_a_folder_that_got_more_labels_makes_another_kind():
+    """Label a little more, train from the weights before: the recipes differ in the start alone."""
+    runs = [_photos("r/a", 32, 30.0), _photos("r/b", 42, 20.0, init="r/a"), _photos("r/c", 52, 10.0, init="r/b")]
+    kinds = labels(runs)
+    assert kinds == [
+        "maxmatch, labels=32, init=no", "maxmatch, labels=42, init=a", "maxmatch, labels=52, init=b",
+    ]  # fmt: skip
+    assert over_folds(runs, kinds) is None
+    told = conclusion(runs, names(runs), []).replace("\N{NO-BREAK SPACE}", " ")
+    assert told == "c has the lowest error, 10.00 %."
+    anew = [_photos("r/d", 32, 30.0), _photos("r/e", 42, 20.0), _photos("r/f", 42, 22.0, seed=2)]
+    kinds = labels(anew)
+    assert kinds == ["maxmatch, labels=32", "maxmatch, labels=42", "maxmatch, labels=42"]
+    assert over_folds(anew, kinds)["paired"][0]["n"] == 0  # one fold, but other labels
+    assert labels([_photos("r/d", 32, 30.0), _photos("r/e", 32, 20.0, 32)]) == ["maxmatch"] * 2  # 32 are all
+    assert labels([run_of("a"), replace(run_of("b"), labelled=40)]) == ["fixmatch"] * 2  # a data set stays as it is
+
+
+def test_a_start_makes_a_kind_unless_all_have_one_and_none_is_beside():
+    def begun(path, start, **more):
+        return run_of(path, "maxmatch", train={"steps": 4, "init": start, **more})
+
+    assert labels([begun("a", None), begun("b", "p")]) == ["maxmatch, init=no", "maxmatch, init=yes"]
+    assert labels([begun("a", "p1"), begun("b", "p2")]) == ["maxmatch"] * 2
+    assert labels([begun("a", "p"), begun("b", "a")]) == ["maxmatch, init=yes", "maxmatch, init=a"]
+    before = [run_of(f"p{seed}", "moco", None, train={"steps": 4, "seed": seed}) for seed in (1, 2)]
+    after = [begun("a", "p1", seed=1), begun("b", "p2", seed=2)]
+    assert labels([*before, *after]) == ["moco", "moco", "maxmatch", "maxmatch"]
+
+
+def test_what_can_t_change_the_weights_makes_no_kind():
+    often = {"log_every": 1, "evaluate_every": 2, "checkpoint_every": 3}
+    rest = {"evaluate": {"batch": 100, "unlabelled": 50}}
+    runs = [run_of("a"), run_of("b", train={"steps": 4, "seed": 2, **often}, **rest)]
+    assert labels(runs) == ["fixmatch", "fixmatch"]
+    assert labels([run_of("a"), run_of("b", evaluate={"robust_views": 9})])[1] == "fixmatch, robust_views=9"
+
+
 def _repeated(*errors: tuple[str, int, float], **changed) -> tuple[list[RunFolder], str]:
     """Runs of (method, fold, error), and what is concluded of them."""
     runs = [

@@ -434,6 +434,38 @@ def test_a_page_is_not_replaced_by_one_that_tells_less(tmp_path, capsys):
     assert (run / "report.html").read_bytes() != before
 
 
+def test_whether_more_labels_helped_is_told_on_the_same_test(tmp_path, capsys):
+    """The loop of docs/your_pictures.md: the first run is asked about the folder as it is now."""
+    photos = tmp_path / "photos"
+    for number in range(40):
+        place = "unlabeled" if number > 23 else f"{('labeled', 'test')[number > 11]}/{'ab'[number % 2]}"
+        (photos / place).mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 256, (8, 8), np.uint8)
+        Image.fromarray(pixels).save(photos / place / f"{number}.png")
+    first, then = tmp_path / "first", tmp_path / "then"
+    assert type_in(["train", str(photos), *SMALL, "--no-report", "--out", str(first)]) == 0
+    for number in (30, 31):
+        (photos / f"unlabeled/{number}.png").rename(photos / f"labeled/{'ab'[number % 2]}/{number}.png")
+    assert type_in(["train", str(photos), *SMALL, "--no-report", "--init", str(first), "--out", str(then)]) == 0
+    capsys.readouterr()
+    page = write_report([first, then], tmp_path / "both.html")
+    assert f"warning: {first}: pictures or labels were changed since it was trained" in capsys.readouterr().err
+    found = read(page)
+    assert all(figures["confusion"] for figures in found.json)
+    assert "are left out, because" not in found.text
+    assert "On the same 12 test images" in found.text or "All have the same error" in found.text
+    assert "taken as they are now" in found.text
+    assert "maxmatch, labels=12, init=no" in found.text
+    assert "maxmatch, labels=14, init=first" in found.text
+    assert "mean ± deviation" not in found.text
+    measured = [measure(read_run(run), 1.0, mapped=False) for run in (first, then)]
+    pairs, refused = paired([(name, one.test) for name, one in zip(("first", "then"), measured, strict=True)])
+    assert ([pair.n for pair in pairs], refused) == ([12], [])
+    assert [len(one.missing) for one in measured] == [1, 0]
+    (photos / "unlabeled/32.png").rename(photos / "test/a/32.png")  # which they have learned from
+    assert measure(read_run(first), 1.0).finished is None
+
+
 def test_a_report_that_is_stopped_says_that_the_run_is_whole(runs, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt

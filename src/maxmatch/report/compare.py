@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from maxmatch.benchmark.figures import Row, table
@@ -13,11 +14,15 @@ from maxmatch.errors import UserError
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Answers, shared_images
 from maxmatch.report.repeat import open_values
+from maxmatch.settings import overlay
 
 PAIRS = 4  # up to so many runs each is compared with each; more are compared with the first
-# What makes two runs of one kind a repetition, not another setting.
-REPEATED = {("train", "seed"), ("train", "fold"), ("train", "device"), ("train", "threads"), ("train", "init"),
-            ("data", "path"), ("data", "resident"), ("data", "workers"), ("data", "decoders")}  # fmt: skip
+# What makes two runs of one kind a repetition, not another setting, and what can't change the weights.
+REPEATED = {("train", "seed"), ("train", "fold"), ("train", "device"), ("train", "threads"),
+            ("train", "checkpoint_every"), ("train", "evaluate_every"), ("train", "log_every"),
+            ("evaluate", "batch"), ("evaluate", "unlabelled"),
+            ("data", "path"), ("data", "resident"), ("data", "workers"), ("data", "decoders"),
+            ("data", "strict")}  # fmt: skip
 
 
 class Paired(NamedTuple):
@@ -54,7 +59,8 @@ def labels(runs: Sequence[RunFolder]) -> list[str]:
 
     The data are named where there are several; of settings the first three, where those tell the kinds apart.
     """
-    values, sets = [_flat(run) for run in runs], data_sets(runs)
+    sets = data_sets(runs)
+    values = [_flat(run) | {("train", "init"): start} for run, start in zip(runs, _starts(runs), strict=True)]
     short, whole = [], []
     for run, mine, data in zip(runs, values, sets, strict=True):
         same = [other for other, its in zip(values, sets, strict=True)
@@ -110,7 +116,8 @@ def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, lis
 
         Runs that were judged by different test images are no pair.
         """
-        fold = run.data, run.recipe.train.fold, run.recipe.train.seed, run.figure("test_images")
+        train = run.recipe.train
+        fold = run.data_name, run.labels, train.fold, train.seed, run.figure("test_images")
         seen[kind, fold, run.finished] += 1
         return (*fold, seen[kind, fold, run.finished])
 
@@ -226,8 +233,21 @@ def _percent(error: float | None) -> str:
 
 
 def _flat(run: RunFolder) -> dict[tuple[str, str], Any]:
-    sections = open_values(run.recipe)
+    sections = overlay(open_values(run.recipe), {"data": {"labels": run.labels}})
     return {(section, field): value for section, fields in sections.items() for field, value in fields.items()}
+
+
+def _starts(runs: Sequence[RunFolder]) -> list[str]:
+    """From which weights each began, as far as it makes a kind: not from --init, `no`; from another's, `yes`.
+
+    Runs from several starts, of several pretrainings for example, are repetitions. One that goes on from a training
+    beside it is none, since it has learned for longer: that one is named.
+    """
+    trained = {
+        run.path.resolve(): name for run, name in zip(runs, names(runs), strict=True) if run.recipe.verb == "train"
+    }
+    starts = [run.recipe.train.init for run in runs]
+    return ["no" if start is None else trained.get(Path(start).resolve(), "yes") for start in starts]
 
 
 def _spelled(value: Any) -> str:

@@ -42,6 +42,13 @@ class RunFolder:
         return f"{title(self.recipe.data)}@{self.recipe.data.labels}"
 
     @property
+    def labels(self) -> int | str:
+        """The number of labels as the recipe says it; of your own data, which may get more, how many there were."""
+        said = self.recipe.data.labels
+        counted = self.recipe.data.name not in DATASETS and not isinstance(said, int)
+        return self.labelled if counted and self.labelled is not None else said
+
+    @property
     def data_name(self) -> str:
         """The same without the number of labels."""
         return title(self.recipe.data)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +19,10 @@ from torch import Tensor
 
 from maxmatch.data import DATASETS, store
 from maxmatch.data.datasets import Images
+from maxmatch.data.layout import read_layout
 from maxmatch.data.plan import Plan
 from maxmatch.data.sources import SOURCES
-from maxmatch.data.split import name_of_pool
+from maxmatch.data.split import name_of_pool, saved_left_out, saved_tested
 from maxmatch.errors import UserError
 from maxmatch.evaluate.calibration import Reliability, reliability
 from maxmatch.evaluate.errors import in_batches
@@ -29,9 +31,13 @@ from maxmatch.nets.device import best_device
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.pool import Pool, judge_pool
 from maxmatch.train.finished import Finished, open_run
+from maxmatch.train.fit import is_changed
 from maxmatch.train.unlabelled import without_label
 
 LEFT_OUT = "Confusion matrix, calibration, errors by class, the gallery of views and the map"
+LABELLED_SINCE = (
+    "Pictures or labels were changed since it was trained, but not which are the test: they are taken as they are now."
+)
 MAPPED = 600  # points of the map
 MOST = 4096  # images of the pool that are looked at: enough for every figure, and the gallery stays quick
 
@@ -89,11 +95,14 @@ def measure(run: RunFolder, seconds: float, data: Images | None = None, mapped: 
     """Measure a run for about so many seconds; what can't be is said in `missing`. The map comes if there is time."""
     found, begun = Measured(), time.perf_counter()
     try:
-        finished = _open(run, data)
+        now = data is None and _labelled_since(run)
+        finished = _open(run, data, now)
     except (UserError, OSError) as error:
         found.missing.append(f"{LEFT_OUT} are left out, because the model or its data can't be opened: {error}.")
         return found
     found.finished = finished
+    if now:
+        found.missing.append(LABELLED_SINCE)
     each = _seconds_an_image(finished)
     images = finished.images
     if images.test_x is None or images.test_y is None or not len(images.test_x):
@@ -163,7 +172,18 @@ def make_map(finished: Finished, test: Answers | None, pool: Pool | None) -> Map
     return Map(place, label.tolist(), wrong.tolist(), test is not None)
 
 
-def _open(run: RunFolder, data: Images | None) -> Finished:
+def _labelled_since(run: RunFolder) -> bool:
+    """Whether pictures of a folder were added or labelled since the run, and its test is still of the same ones."""
+    if run.recipe.data.name != "folder" or not is_changed(run.recipe, run.path):
+        return False
+    split, data = run.path / "split.json", run.recipe.data
+    label_file = Path(data.label_file) if data.label_file else None
+    listing = read_layout(Path(str(data.path)), label_file, data.strict, run.recipe.method.needs.labelled)
+    listing = listing.without(saved_left_out(split))
+    return bool(listing.test_files) and {*listing.test_files} == {*(saved_tested(split) or ())}
+
+
+def _open(run: RunFolder, data: Images | None, now: bool) -> Finished:
     """The run with its data, if those are here: a report never downloads anything."""
     settings = run.recipe.data
     if data is None and settings.name in DATASETS:
@@ -172,7 +192,7 @@ def _open(run: RunFolder, data: Images | None) -> Finished:
             raise UserError(f"{pool} is not here; type maxmatch data fetch {pool}")
     call = "maxmatch.report.page.write_report([folder], data=...)"
     on_gpu = run.recipe.train.device == "cuda" and best_device() == "cuda"
-    return open_run(run.path, "cuda" if on_gpu else "cpu", data, call)
+    return open_run(run.path, "cuda" if on_gpu else "cpu", data, call, now)
 
 
 def _seconds_an_image(finished: Finished) -> float:
