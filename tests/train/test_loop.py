@@ -721,7 +721,24 @@ def test_without_a_terminal_a_run_tells_once_a_minute_how_far_it_is(monkeypatch,
     screen = Screen("digits@20 maxmatch", 9)
     for step in (1, 2, 3, 4):
         screen.advance(step)
-    assert capsys.readouterr().err.splitlines() == ["digits@20 maxmatch 2/9, 61 s", "digits@20 maxmatch 4/9, 122 s"]
+    assert capsys.readouterr().err.splitlines() == [
+        "digits@20 maxmatch 2/9, 61 s, about 6 min left",  # 7 steps of 51 s
+        "digits@20 maxmatch 4/9, 122 s, about 3 min left",  # 5 of 37
+    ]
+
+
+def test_the_time_left_is_told_by_this_process_s_own_steps(monkeypatch, capsys):
+    """As after --resume: 500 steps were another's, and the first here compiles."""
+    clock = [0.0]
+    monkeypatch.setattr("maxmatch.train.log.time.monotonic", lambda: clock[0])
+    screen = Screen("a", 1000)
+    for step, clock[0], error in ((501, 100.0, 9), (521, 140.0, 8), (1000, 160.0, 7)):
+        screen.advance(step)
+        screen.note(step, f"error {error:.2f} %")
+    first, then, last = (line for line in capsys.readouterr().err.splitlines() if "%" in line)
+    assert first == "a 501/1000 error 9.00 %, 100 s"  # nothing is known yet
+    assert then == "a 521/1000 error 8.00 %, 140 s, about 16 min left"  # 479 steps of 2 s
+    assert last == "a 1000/1000 error 7.00 %, 160 s"
 
 
 def test_many_compiled_runs_have_room_and_find_what_others_compiled(tiny):

@@ -88,6 +88,19 @@ def _step_of(line: str) -> float:
         return float("inf")
 
 
+def roughly(seconds: float) -> str:
+    """A time to wait, no finer than an estimate is.
+
+    >>> roughly(3), roughly(52), roughly(357), roughly(9000), roughly(300_000)
+    ('10 s', '60 s', '6 min', '2.5 h', '3.5 days')
+    """
+    if seconds < 90:
+        return f"{max(10, 10 * math.ceil(seconds / 10))} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
+
+
 class Screen:
     """A progress bar on a terminal; elsewhere a line an evaluation, and a minute. `quiet` shows warnings alone."""
 
@@ -96,6 +109,7 @@ class Screen:
         self.title, self.steps, self.quiet = title, steps, quiet or mute
         self._bar: Progress | None = None
         self._begun = self._told = time.monotonic()
+        self._first: tuple[int, float] | None = None  # the first step of this process, which may compile, and its end
         if self.console.is_terminal and not quiet:
             self._bar = Progress(
                 TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"),
@@ -119,20 +133,28 @@ class Screen:
     def advance(self, step: int) -> None:
         if self._bar:
             self._bar.update(self._task, completed=step)
-        elif time.monotonic() - self._told > MINUTE:
-            self._line(f"{step}/{self.steps}")
+            return
+        now = time.monotonic()
+        self._first = self._first or (step, now)
+        if now - self._told > MINUTE:
+            self._line(step, "")
 
     def note(self, step: int, text: str) -> None:
         """The latest figures."""
         if self._bar:
             self._bar.update(self._task, completed=step, note=text)
         else:
-            self._line(f"{step}/{self.steps} {text}")
+            self._line(step, f" {text}")
 
-    def _line(self, text: str) -> None:
-        self._told = time.monotonic()
-        if not self.quiet:
-            print(f"{self.title} {text}, {self._told - self._begun:.0f} s", file=sys.stderr, flush=True)
+    def _line(self, step: int, text: str) -> None:
+        now = self._told = time.monotonic()
+        if self.quiet:
+            return
+        told = f"{self.title} {step}/{self.steps}{text}, {now - self._begun:.0f} s"
+        first, since = self._first or (step, now)
+        if first < step < self.steps:
+            told += f", about {roughly((now - since) / (step - first) * (self.steps - step))} left"
+        print(told, file=sys.stderr, flush=True)
 
     def tell(self, text: str) -> None:
         """A line that stays, unless `quiet`."""
