@@ -318,6 +318,23 @@ def test_a_run_is_asked_about_its_folder_as_it_is_now(photos, tmp_path, capsys):
         judge(tmp_path / "a")
 
 
+def test_a_run_without_a_test_says_where_to_put_one(photos, tmp_path, capsys):
+    """And what it says helps."""
+    root = tmp_path / "photos"
+    shutil.copytree(photos, root)
+    shutil.rmtree(root / "test")
+    for kind in ("disc", "square"):
+        for path in sorted((root / "labeled" / kind).iterdir())[4:]:  # of five one would be held out
+            path.rename(root / "unlabeled" / path.name)
+    for name, labels, after in (("a", "all", "type it again"), ("b", 4, "train anew")):
+        fit(recipe_of(root, data={"labels": labels}), tmp_path / name, quiet=True)
+        assert run(["evaluate", str(tmp_path / name)]) == 1
+        told = f"its error can't be measured; put pictures into {root}/test/CLASS/ and {after}\n"
+        assert capsys.readouterr().err.endswith(told)
+    shutil.copytree(photos / "test", root / "test")
+    assert run(["evaluate", str(tmp_path / "a")]) == 0
+
+
 def test_other_classes_than_those_of_init_are_named(photos, tmp_path):
     fit(recipe_of(photos), tmp_path / "a", quiet=True)
     shutil.copytree(photos, tmp_path / "photos")

@@ -12,6 +12,7 @@ from maxmatch.evaluate.errors import error_rate, top5_error
 from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.finished import open_run, seen_before
+from maxmatch.train.recipe import Recipe
 
 
 def judge(
@@ -24,7 +25,7 @@ def judge(
     finished = open_run(folder, device, data, now=True)
     recipe, images, classes = finished.recipe, finished.images, finished.classifier.classes
     if images.test_x is None or images.test_y is None or not len(images.test_x):
-        raise UserError(f"{folder}: its data has no test set, so its error can't be measured")
+        raise UserError(f"{folder}: its data has no test set, so its error can't be measured{_remedy(recipe)}")
     for line in seen_before(folder, images):
         print(f"warning: {line}", file=sys.stderr)
     test_x, test_y = images.test_x.to(finished.device), images.test_y.to(finished.device)
@@ -44,3 +45,12 @@ def judge(
         "robust": {"k": k, "policy": recipe.augment.policy, "seed": recipe.train.seed},
         "confusion": matrix.tolist(),
     }
+
+
+def _remedy(recipe: Recipe) -> str:
+    """What to do about data without a test."""
+    if recipe.data.name != "folder":
+        return ""
+    # With a part of the labels shown a run is asked about nothing but its own pictures.
+    after = "type it again" if recipe.data.labels == "all" else "train anew"
+    return f"; put pictures into {recipe.data.path}/test/CLASS/ and {after}"
