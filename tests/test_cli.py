@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -321,6 +322,21 @@ def test_preview_draws_a_sheet(tmp_path, capsys):
     assert sheet.std() > 10
 
 
+def test_a_sheet_that_finds_no_room_leaves_nothing_that_blocks_the_next(tmp_path, capsys, monkeypatch):
+    def full(self, content):
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    typed = ["preview", "digits", "--out", tmp_path / "p.png", "--images", 1, "--k", 1]
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        code, _, err = call(capsys, *typed)
+    assert (code, err) == (1, f"maxmatch: {tmp_path / 'p.png'}: No space left on device\n")
+    assert list(tmp_path.iterdir()) == []
+    assert call(capsys, *typed)[0] == 0
+    assert call(capsys, *typed)[0] == 0  # a sheet of ours may be replaced
+
+
 def test_methods_lists_every_method(capsys):
     code, out, _ = call(capsys, "methods")
     assert code == 0
@@ -461,7 +477,27 @@ MISTAKES = [
     (["predict", "nowhere", ".", "--out", "x.xlsx"], 2, "type a file that ends in .csv or .jsonl"),
     (["train", "digits", "--steps", "3", "--epochs", "2"], 2, "--steps 3 and --epochs 2: they say the same thing"),
     (["predict", "nowhere", ".", "--k", "3"], 2, "it is for --unlabeled"),
-    (["predict", "nowhere", ".", "--workers", "0"], 2, "'--workers'"),
+    (["predict", "nowhere", ".", "--workers", "0"], 2, "--workers 0: it must be at least 1"),
+    (["train", "digits@20", "--steps", "ten"], 2, "--steps ten: a whole number is wanted"),
+    (["report", ".", "--seconds=x"], 2, "--seconds x: a number is wanted"),
+    (["preview", "digits", "--images", "0"], 2, "--images 0: it must be at least 1"),
+    (["preview", "digits", "--images=65"], 2, "--images 65: it must be at most 64"),
+    (["preview"], 2, "no data: type maxmatch preview ./photos, or maxmatch preview digits"),
+    (["preview", "digits", "--out", "p.psd"], 2, "preview.png"),  # a kind that is read alone
+    (["train", "digits@20", "--set", "train.stesp=4"], 2, "did you mean 'train.steps'"),
+    (["train", "digits@20", "--lr", "0.1"], 2, "maxmatch: --lr: type --set train.lr=0.1\n"),
+    (["train", "digits@20", "--threshold=0.9"], 2, "--threshold: type --set method.threshold=0.9\n"),
+    (["train", "--method", "softmatch", "--n-sigma", "3"], 2, "--n-sigma: type --set method.n_sigma=3\n"),
+    (["train", "--method", "sofmatch", "--lr", "3"], 2, "--lr: type --set train.lr=3\n"),
+    (["train", "digits@20", "--n-sigma", "3"], 2, "No such option: --n-sigma"),  # MaxMatch has none
+    (["pretrain", "digits", "--queue", "9"], 2, "--queue: type --set method.queue=9\n"),
+    (["train", "digits@20", "--lr", "--k", "3"], 2, "--lr: type --set train.lr=VALUE\n"),
+    (["train", "--nesterov", "digits@20"], 2, "--nesterov: type --set train.nesterov=true\n"),
+    (["train", "digits@20", "--batch", "8"], 2, "type --set train.batch=8 or --set evaluate.batch=8\n"),
+    (["train", "digits@20", "--learning-rate", ".1"], 2, "--learning-rate: type --set train.lr=.1\n"),
+    (["train", "digits@20", "--iterations", "9"], 2, "--iterations: type --steps 9\n"),
+    (["settings", "--policy", "a b"], 2, "--policy: type --set 'augment.policy=a b'\n"),
+    (["evaluate", "nowhere", "--lr", "1"], 2, "No such option: --lr"),  # it takes no --set
     (["predict", "--unlabeled", "nowhere"], 2, "holds no run"),
     (["predict", "--unlabeled", "nowhere", "."], 2, "leave one of them out"),
     (["predict", "--unlabeled", "nowhere", "--top", "2"], 2, "are for a folder of pictures"),
@@ -733,8 +769,6 @@ def test_a_really_full_disk(tmp_path, capsys):
 
 def test_a_full_disk_is_one_line_and_the_run_can_go_on(tmp_path, capsys, monkeypatch):
     """The disk is full from the second checkpoint on: the first survives, and with room again the run ends the same."""
-    import errno
-
     from maxmatch.nets import model_file
     from maxmatch.train import checkpoint, fit, loop
 

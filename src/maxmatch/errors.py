@@ -49,6 +49,8 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     "unknown method 'fixmach': did you mean 'fixmatch'?"
     >>> unknown("setting", "train.lerning_rate", ["train.lr", "train.kernels"])
     "unknown setting 'train.lerning_rate': did you mean 'train.lr'?"
+    >>> unknown("setting", "train.stesp", ["train.step", "train.steps"])
+    "unknown setting 'train.stesp': did you mean 'train.steps'?"
     """
     names = sorted(known)
     section, dot, last = name.rpartition(".")
@@ -56,7 +58,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
     meant = f"{section}{dot}{ALIASES[alias[0]] if alias else ''}"
     if meant in names:
         return f"unknown {what} '{name}': did you mean '{meant}'?"
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    # Letters in another order are one slip, nearer than one left out: `stesp` is `steps`, not `step`.
+    near.sort(key=lambda other: sorted(other) != sorted(name))
     hint = f"did you mean '{near[0]}'?" if near else f"choose from {', '.join(names)}"
     return f"unknown {what} '{name}': {hint}"
 

@@ -13,6 +13,7 @@ import typer
 from maxmatch import __version__
 from maxmatch.cli import listing, measuring, pretraining, publishing, storing, training, using  # noqa: F401  commands
 from maxmatch.cli.app import app, speaks
+from maxmatch.cli.options import as_setting, bad_value
 from maxmatch.errors import Unsaid, UserError
 
 # As a newcomer meets them; --help follows.
@@ -62,10 +63,12 @@ def run(arguments: list[str]) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)
             return 2
+        if setting := as_setting(error, arguments):
+            return _fail(setting, error.exit_code)
         known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
         command = f"{arguments[0]} " if arguments and arguments[0] in known else ""
         hint = f" (type maxmatch {command}--help)" if isinstance(error, ClickUsageError) else ""
-        return _fail(error.format_message() + hint, error.exit_code)
+        return _fail((bad_value(error, arguments) or error.format_message()) + hint, error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         return _fail("stopped", 130)
     except OSError as error:

@@ -146,6 +146,8 @@ def preview(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is no such sheet.")] = False,
 ) -> None:
     """Draw a sheet of weak and strong views, each named, to see what training will see."""
+    if data is None and config is None:
+        raise UsageError("no data: type maxmatch preview ./photos, or maxmatch preview digits")
     from maxmatch.evaluate.sheet import OURS, draw_sheet, save_sheet
     from maxmatch.train.batches import make_views
     from maxmatch.train.pictures import load_data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +14,23 @@ from torch import Tensor
 from maxmatch.augment.views import Views
 from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
+from maxmatch.files import write_safely
 
 TILE, GAP, LINE = 96, 6, 11
 OURS = b"Software\0maxmatch"  # in a sheet's file, so that the next may take its place
 
 
 def save_sheet(sheet: Image.Image, path: Path) -> None:
-    """Write it as a picture; a PNG says who made it."""
+    """Write it as a picture of the kind that its name says, or ValueError; a PNG says who made it."""
+    kind = Image.registered_extensions().get(path.suffix.lower(), "")
+    if kind not in Image.SAVE:  # some kinds can only be read
+        raise ValueError(f"{path}: no picture is written under such a name")
     key, value = OURS.decode().split("\0")
     signature = PngInfo()
     signature.add_text(key, value)
-    sheet.save(path, pnginfo=signature)  # other kinds have no place for it
+    content = io.BytesIO()
+    sheet.save(content, kind, pnginfo=signature)  # other kinds have no place for it
+    write_safely(path, content.getvalue())
 
 
 def draw_sheet(images: Images, views: Views, k: int, count: int, seed: int) -> Image.Image:
