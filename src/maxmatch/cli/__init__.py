@@ -13,7 +13,7 @@ import typer
 from maxmatch import __version__
 from maxmatch.cli import listing, measuring, pretraining, publishing, storing, training, using  # noqa: F401  commands
 from maxmatch.cli.app import app, speaks
-from maxmatch.cli.options import as_setting, bad_value
+from maxmatch.cli.mistakes import as_setting, bad_value
 from maxmatch.errors import Unsaid, UserError
 
 # As a newcomer meets them; --help follows.

@@ -1,19 +1,17 @@
-"""The options that several commands share, what was typed as plain values, and what is said of options that fail."""
+"""The options that several commands share, and what was typed as plain values."""
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from maxmatch.errors import ALIASES, UsageError, UserError, unknown
-from maxmatch.methods import METHODS, PRETRAINING, canonical, method_class
-from maxmatch.settings import field_types, parse_assignment
+from maxmatch.errors import UsageError, unknown
+from maxmatch.methods import METHODS, canonical
+from maxmatch.settings import parse_assignment
 
 
 def complete(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
@@ -103,14 +101,6 @@ Sets = Annotated[
     typer.Option("--set", help="section.field=value; repeats. See maxmatch settings."),
 ]
 
-# The parser's own words, which name no value, and ours.
-RULES = (
-    (r"Input should be a valid integer.*", "a whole number is wanted"),
-    (r"Input should be a valid number.*", "a number is wanted"),
-    (r"Input should be greater than or equal to (\S+)", r"it must be at least \1"),
-    (r"Input should be less than or equal to (\S+)", r"it must be at most \1"),
-)
-
 FLAGS = {
     "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
     "steps": ("train", "steps"), "epochs": ("train", "epochs"),
@@ -164,66 +154,3 @@ def parse_data(text: str) -> list[tuple[str, str, Any]]:
     if at and not labels:
         raise UsageError(f"{text}: a number of labels is wanted behind the @; type {name}@40")
     return [("data", "name", name), *([("data", "labels", labels)] if at else [])]
-
-
-def bad_value(error: Any, arguments: Sequence[str]) -> str | None:
-    """One line for an option's value that is refused; None where the parser's own has it, or it is another error."""
-    options = getattr(getattr(error, "param", None), "opts", ())
-    found = _typed(options, arguments) if type(error).__name__ == "BadParameter" else None
-    if found is None or found[1] is None:
-        return None
-    rule = error.message
-    for theirs, ours in RULES:
-        rule = re.sub(theirs, ours, rule)
-    return f"{found[0]} {found[1]}: {rule}"
-
-
-def as_setting(error: Any, arguments: Sequence[str]) -> str | None:
-    """One line for an unknown option that is a setting: `--lr 0.1` is `--set train.lr=0.1`. None for all others."""
-    if type(error).__name__ != "NoSuchOption" or error.ctx is None:
-        return None
-    known = {option for parameter in error.ctx.command.params for option in parameter.opts}
-    if "--set" not in known:
-        return None
-    option, value = _typed([error.option_name], arguments) or (error.option_name, None)
-    name = option.lstrip("-").replace("-", "_")
-    name = ALIASES.get(name, name)
-    if f"--{name}" in known:
-        return f"{option}: type --{name} {shlex.quote(value or 'VALUE')}"
-    sections = _sections(error.ctx.command.name, arguments)
-    assigned = [
-        f"{section}.{name}={_fitting(value, hints[name])}" for section, hints in sections.items() if name in hints
-    ]
-    told = [f"--set {shlex.quote(text)}" for text in assigned]
-    return f"{option}: type {' or '.join(told)}" if told else None
-
-
-def _fitting(value: str | None, hint: Any) -> str:
-    """What was typed behind the option; a switch needs nothing there, and the next word may be another thing."""
-    if hint is bool:
-        return value if value in ("true", "false") else "true"
-    return "VALUE" if value is None else value
-
-
-def _sections(command: str | None, arguments: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The types of all settings by section and field; the method's are those of the one that was asked for."""
-    from maxmatch.train.recipe import Recipe
-
-    usual = next(iter(PRETRAINING)) if command == "pretrain" else "maxmatch"
-    _, asked = _typed(["--method"], arguments) or ("", None)
-    try:
-        method = method_class(asked or usual)
-    except UserError:  # one mistake at a time
-        method = method_class(usual)
-    kinds = field_types(Recipe) | {"method": method}
-    return {section: field_types(kind) for section, kind in kinds.items() if section != "settled"}
-
-
-def _typed(options: Collection[str], arguments: Sequence[str]) -> tuple[str, str | None] | None:
-    """The last of the options that was typed, with the word behind it if that is no option; None if there is none."""
-    found = None
-    for word, after in zip(arguments, [*arguments[1:], "--"], strict=True):
-        option, equals, value = word.partition("=")
-        if option in options:
-            found = option, value if equals else None if after.startswith("--") else after
-    return found
