@@ -695,6 +695,18 @@ def test_an_option_that_is_refused_is_told_with_its_method(capsys):
     assert "--methods fixmatch:strategy=select: strategy = select" in err
 
 
+def test_runs_that_are_compared_start_from_no_run_that_goes_on(tmp_path, capsys):
+    begun = tmp_path / "begun"
+    given = {"train": {"steps": 4, "batch": 8, "ratio": 1, "checkpoint_every": 2, "threads": 1}}
+    maxmatch.fit(maxmatch.compose("digits@20", "fixmatch", given=given), begun, quiet=True)
+    (begun / "model.safetensors").unlink()  # as if it were still training
+    (begun / "result.json").unlink()
+    words = ["benchmark", "digits@20", "--methods", "fixmatch", "--folds", "1,", "--steps", "2"]
+    assert run([*words, "--set", f"train.init={begun}", "--out", str(tmp_path / "b")]) == 2
+    assert f"train.init = {begun}: that run has not finished" in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
+
+
 def test_a_run_that_was_lengthened_is_no_run_of_that_length(tmp_path, capsys):
     out, short = tmp_path / "b", ["--methods", "fixmatch", "--folds", "1,", *SMALL]
     assert run(["benchmark", "digits@20", *short, "--out", str(out)]) == 0

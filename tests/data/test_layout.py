@@ -84,9 +84,9 @@ def test_what_others_call_a_folder_is_no_class(tmp_path, name, meant):
             "unlabled unlabeld Unlabled unlabel unlable unlabelld ulabeled un-labeled unlabeled_2 unlaballed",
         ),
         ("labeled", "labled Labled labeld lebeled labelld labaled labelled_pics"),
-        ("test", "tets tset tests"),
-        ("train", "trian tarin"),
-        ("val", "valdation validaton"),
+        ("test", "tets tset tests test_set Test-Data testset testing_images"),
+        ("train", "trian tarin training_set train_data trainset"),
+        ("val", "valdation validaton validation_set"),
     ],
 )
 def test_a_misspelt_name_is_no_class(tmp_path, meant, names):
@@ -475,7 +475,7 @@ def test_a_file_that_is_no_picture_is_not_the_only_test_of_its_class(tmp_path):
     assert len([name for name in read_layout(tmp_path).test_files if name.startswith("a/")]) >= 1
 
 
-@pytest.mark.parametrize("names", [("Cat", "cat"), ("cat", "cat "), ("STRASSE", "straße"), ("Käfer", "ka\u0308fer")])
+@pytest.mark.parametrize("names", [("Cat", "cat"), ("cat", "cat "), ("Käfer", "ka\u0308fer")])
 def test_classes_that_differ_in_capitals_or_spaces_alone_are_refused(tmp_path, names):
     one, two = names
     line = "'.+' \\(.*1.png\\) and '.+' \\(.*2.png\\) differ in capitals or spaces alone; give both one name, or one of"

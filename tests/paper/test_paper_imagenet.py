@@ -109,6 +109,9 @@ def test_a_row_without_runs_has_the_steps_that_they_would_have(tmp_path):
         rows = found.summary(found.collect(plan(find("table-imagenet"), budget, tmp_path), {}, {}))
         assert {row["steps"] for row in rows if "Finetune" not in row["method"]} == {others}
         assert [row["steps"] for row in rows if "Finetune" in row["method"]] == [finetune]
+    wanted = plan(find("table-imagenet"), "full", tmp_path, data="cifar10")  # there by its rates alone
+    rows = found.summary(found.collect(wanted, {}, {}))
+    assert {row["steps"] for row in rows} == {wanted.steps}
 
 
 def test_a_run_from_a_pretraining_has_one_name_wherever_it_lies():

@@ -46,6 +46,7 @@ def test_a_spread_needs_two_folds():
     assert tighter(ERRS, 40, "B", "A").answer == "not held"
     assert tighter(ERRS, 40, "A", "D").answer == "not tested"
     hard = {(40, "A"): {1: 5.0, 2: 5.0, 3: 15.0}, (40, "B"): {1: 5.0, 2: 6.0}}
+    assert tighter(hard, 40, "A", "A").answer == "not held"  # as wide is not less
     assert tighter(hard, 40, "B", "A").answer == "not held"  # .50 against 0 on the folds of both
 
 

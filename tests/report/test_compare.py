@@ -235,6 +235,8 @@ def test_a_folder_that_got_more_labels_makes_another_kind():
     assert over_folds(anew, kinds)["paired"][0]["n"] == 0  # one fold, but other labels
     assert labels([_photos("r/d", 32, 30.0), _photos("r/e", 32, 20.0, 32)]) == ["maxmatch"] * 2  # 32 are all
     assert labels([run_of("a"), replace(run_of("b"), labelled=40)]) == ["fixmatch"] * 2  # a data set stays as it is
+    share = [run_of(name, data={"labels": "2%"}) for name in "ab"]
+    assert labels([share[0], replace(share[1], labelled=40)]) == ["fixmatch"] * 2
 
 
 def test_a_start_makes_a_kind_unless_all_have_one_and_none_is_beside():
@@ -244,6 +246,9 @@ def test_a_start_makes_a_kind_unless_all_have_one_and_none_is_beside():
     assert labels([begun("a", None), begun("b", "p")]) == ["maxmatch, init=no", "maxmatch, init=yes"]
     assert labels([begun("a", "p1"), begun("b", "p2")]) == ["maxmatch"] * 2
     assert labels([begun("a", "p"), begun("b", "a")]) == ["maxmatch, init=yes", "maxmatch, init=a"]
+    assert labels([begun("r/a", "p"), begun("r/b", "r/a/model.safetensors")])[1] == "maxmatch, init=a"
+    assert labels([begun("/x/r/a", "p"), begun("/x/r/b", "r/a")])[1] == "maxmatch, init=a"  # typed in another folder
+    assert labels([begun("/x/r/a", "p"), begun("/x/r/b", "/y/r/a")]) == ["maxmatch"] * 2
     before = [run_of(f"p{seed}", "moco", None, train={"steps": 4, "seed": seed}) for seed in (1, 2)]
     after = [begun("a", "p1", seed=1), begun("b", "p2", seed=2)]
     assert labels([*before, *after]) == ["moco", "moco", "maxmatch", "maxmatch"]
@@ -284,6 +289,10 @@ def test_means_over_other_folds_are_not_ranked():
 
 
 def test_nobody_wins_a_tie_of_means():
+    counts = [("fixmatch", fold, 100 * 3 / 602) for fold in (1, 2, 3)]
+    counts += [("maxmatch", fold, 100 * wrong / 602) for fold, wrong in ((1, 4), (2, 3), (3, 2))]
+    _, told = _repeated(*counts, ("fixmatch", 4, 1.0))
+    assert told.endswith("On the 3 folds that both have maxmatch is equal to fixmatch.")
     two = [("fixmatch", 1, 4.0), ("fixmatch", 2, 6.0), ("maxmatch", 1, 6.0), ("maxmatch", 2, 4.0)]
     assert _repeated(*two)[1] == "All have the same mean error, 5.00 % over 2 runs each."
     told = _repeated(*two, ("uda", 1, 8.0), ("uda", 2, 8.0))[1]
@@ -297,6 +306,8 @@ def test_repetitions_judged_by_other_test_images_are_neither_ranked_nor_paired()
         run.result["test_images"] = many
     found = over_folds(runs, labels(runs))
     assert found["paired"][0]["n"] == 1
+    del runs[0].result["test_images"]  # a run of an earlier version has not counted them
+    assert over_folds(runs, labels(runs))["paired"][0]["n"] == 2
     assert "judged by different test images" in conclusion(runs, names(runs), [], found)
 
 

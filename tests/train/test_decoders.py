@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -82,6 +83,37 @@ def test_a_deleted_picture_is_grey_and_a_disk_that_is_gone_ends_the_run(files, k
         assert gone.value.filename in (str(files.root / "4.jpg"), str(files.root / "5.jpg"))
     finally:
         pool.close()
+
+
+def test_a_folder_that_lies_on_a_disk_that_is_gone_ends_the_run_though_others_are_there(files, tmp_path):
+    """Labels here, all else on another disk."""
+    (tmp_path / "more").mkdir()
+    for number in range(3):
+        Image.new("RGB", (9, 9)).save(tmp_path / "more" / f"{number}.png")
+    more = replace(files, names=(*files.names, *(f"more/{number}.png" for number in range(3))))
+    slot = np.zeros((3, 20, 20), np.uint8)
+    (tmp_path / "more/0.png").unlink()
+    assert more.read_again_into(10, slot) == (20, 20)  # deleted, it alone
+    (tmp_path / "more").rename(tmp_path / "gone")
+    with pytest.raises(FileNotFoundError, match="1.png"):
+        more.read_again_into(11, slot)
+    (tmp_path / "more").mkdir()  # an empty place to mount a disk at
+    with pytest.raises(FileNotFoundError, match="2.png"):
+        more.read_again_into(12, slot)
+    assert list(more.broken) == ["more/0.png"]
+
+
+def test_a_file_that_may_not_be_read_is_grey_and_a_folder_of_them_ends_the_run(files, monkeypatch):
+    slot = np.zeros((3, 20, 20), np.uint8)
+
+    def refuses(path, *_):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Image, "open", refuses)
+    assert files.read_again_into(2, slot) == (20, 20)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(PermissionError, match="3.jpg"):
+        files.read_again_into(3, slot)
 
 
 def test_a_disk_that_fails_ends_the_run_though_others_can_be_read(files, monkeypatch):

@@ -560,6 +560,10 @@ def test_init_takes_what_an_unfinished_run_has_learned_so_far(tiny, tmp_path, mo
     assert all(torch.equal(tensor, held[f"average.{name}"]) for name, tensor in initial.items())
     assert not torch.equal(initial["head.weight"], held["net.head.weight"])
     for path in checkpoints(tmp_path / "a" / "checkpoint"):
+        path.write_bytes(b"torn")
+    with pytest.raises(UserError, match="checkpoint: no sound checkpoint .* is in it; give another --init"):
+        fit(tiny(train={"init": str(tmp_path / "a")}), tmp_path / "c", quiet=True)
+    for path in checkpoints(tmp_path / "a" / "checkpoint"):
         path.unlink()
     with pytest.raises(UsageError, match="model.safetensors is missing: the run has not finished; wait for it"):
         fit(tiny(train={"init": str(tmp_path / "a")}), tmp_path / "c", quiet=True)

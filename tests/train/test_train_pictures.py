@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
 import shutil
+import signal
 import sys
 from dataclasses import dataclass
 
@@ -16,7 +18,7 @@ from safetensors.torch import load_file
 
 from maxmatch.cli import run
 from maxmatch.data.pictures import Look
-from maxmatch.errors import UsageError, UserError
+from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.decoders import Decoders
@@ -25,6 +27,7 @@ from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
 from maxmatch.train.pictures import suited
 from maxmatch.train.recipes import compose
+from maxmatch.train.step import Step
 
 QUICK = {"train": {"steps": 6, "batch": 4, "ratio": 2, "evaluate_every": 3, "checkpoint_every": 3, "log_every": 3}}
 
@@ -331,8 +334,34 @@ def test_a_run_without_a_test_says_where_to_put_one(photos, tmp_path, capsys):
         assert run(["evaluate", str(tmp_path / name)]) == 1
         told = f"its error can't be measured; put pictures into {root}/test/CLASS/ and {after}\n"
         assert capsys.readouterr().err.endswith(told)
+    assert run(["data", "shard", str(root), str(tmp_path / "shards")]) == 0
+    fit(recipe_of(tmp_path / "shards"), tmp_path / "c", quiet=True)
+    assert run(["evaluate", str(tmp_path / "c")]) == 1
+    assert "test/CLASS/ of the folder that was packed, and pack it anew: maxmatch data shard" in capsys.readouterr().err
     shutil.copytree(photos / "test", root / "test")
     assert run(["evaluate", str(tmp_path / "a")]) == 0
+
+
+def test_grey_pictures_are_told_of_where_a_run_is_stopped_too(photos, tmp_path, capsys, monkeypatch):
+    root = tmp_path / "photos"
+    shutil.copytree(photos, root)
+    whole = Step.__call__
+
+    def deleting(self, t):
+        if t == 0:
+            for path in sorted((root / "unlabeled").iterdir())[1:]:  # one is left: no disk was pulled out
+                path.unlink()
+        if t == 1:
+            os.kill(os.getpid(), signal.SIGINT)
+        whole(self, t)
+
+    monkeypatch.setattr(Step, "__call__", deleting)
+    with pytest.raises(Interrupted, match="stopped after step 2 of 60"):
+        fit(
+            recipe_of(root, data={"resident": False, "workers": 1}, train={"steps": 60, "log_every": 50}),
+            tmp_path / "a",
+        )
+    assert "files could not be read and were shown as grey: unlabeled/" in " ".join(capsys.readouterr().err.split())
 
 
 def test_other_classes_than_those_of_init_are_named(photos, tmp_path):

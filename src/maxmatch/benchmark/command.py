@@ -11,7 +11,16 @@ from typing import Any
 from rich.console import Console
 
 from maxmatch.benchmark.report import Record, page
-from maxmatch.benchmark.runs import Outcome, Stopped, check, find_result, is_begun, refuse_other_pictures, run_all
+from maxmatch.benchmark.runs import (
+    Outcome,
+    Stopped,
+    check,
+    find_result,
+    is_begun,
+    refuse_other_pictures,
+    refuse_unfinished_start,
+    run_all,
+)
 from maxmatch.benchmark.wanted import Planned
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.files import alone_in
@@ -45,6 +54,7 @@ def run_benchmark(
             raise UserError(f"no run of this benchmark is finished in {folder}: type it without --only-table")
     else:
         if left:
+            refuse_unfinished_start(left)
             check(left)
         folder.mkdir(parents=True, exist_ok=True)
         with alone_in(folder):

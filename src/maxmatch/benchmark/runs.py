@@ -29,6 +29,7 @@ from maxmatch.train.fit import draw_split, finished_result, fit
 from maxmatch.train.pictures import digest_of_pictures, load_data
 from maxmatch.train.recipe import DataSettings
 from maxmatch.train.resume import own_parts, resumed_recipe, same_code
+from maxmatch.train.start import find_start
 
 LONGEST = 1000  # letters of what a method that failed has to say
 
@@ -91,6 +92,14 @@ def check(runs: Sequence[Planned]) -> None:
             for name in dict.fromkeys(run.recipe.net.name for run in alike):
                 make_net(name, classes=len(images.classes), channels=images.shape[0])
         del images
+
+
+def refuse_unfinished_start(runs: Sequence[Planned]) -> None:
+    """Runs that are compared start from the same weights, which those of a run that goes on are not."""
+    for start in (find_start(run.recipe) for run in runs):
+        if start is not None and start.is_dir():
+            told = "that run has not finished, and each of these might start from other weights of it"
+            raise UsageError(f"train.init = {start}: {told}; wait for it, or give another")
 
 
 def refuse_other_pictures(runs: Sequence[Planned]) -> None:

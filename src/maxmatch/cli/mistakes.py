@@ -11,6 +11,7 @@ from maxmatch.errors import ALIASES, UserError
 from maxmatch.methods import PRETRAINING, method_class
 from maxmatch.settings import field_types
 
+NO = frozenset({"false", "0", "no", "off"})  # behind a switch
 # The parser's own words, which name no value, and ours.
 RULES = (
     (r"Input should be a valid integer.*", "a whole number is wanted"),
@@ -42,6 +43,8 @@ def as_setting(error: Any, arguments: Sequence[str]) -> str | None:
     option, value = _typed([error.option_name], arguments) or (error.option_name, None)
     name = option.lstrip("-").replace("-", "_")
     name = ALIASES.get(name, name)
+    if name == "fold" and "--folds" in known:  # of a benchmark: a number alone would say how many
+        return f"{option}: type --folds {shlex.quote(value or 'NUMBER')},"
     if f"--{name}" in known:
         return f"{option}: type --{name} {shlex.quote(value or 'VALUE')}"
     sections = _sections(error.ctx.command.name, arguments)
@@ -55,7 +58,7 @@ def as_setting(error: Any, arguments: Sequence[str]) -> str | None:
 def _fitting(value: str | None, hint: Any) -> str:
     """What was typed behind the option; a switch needs nothing there, and the next word may be another thing."""
     if hint is bool:
-        return value if value in ("true", "false") else "true"
+        return "false" if value is not None and value.casefold() in NO else "true"
     return "VALUE" if value is None else value
 
 

@@ -21,11 +21,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from maxmatch.data.folder import open_image, read_image
+from maxmatch.data.folder import is_picture, open_image, read_image
 from maxmatch.data.shards import Shards
 
 GREY = 127
-LOOKED_AT = 16  # files that are looked for where one is missing
 Slot = npt.NDArray[np.uint8]
 
 
@@ -59,7 +58,7 @@ class Files:
             return self._grey(number, slot, error)
 
     def read_again_into(self, number: int, slot: Slot) -> tuple[int, int]:
-        """The same for a file that could be read before. Raises OSError where the system has lost it and the others.
+        """The same while training. Raises OSError where the system has lost the file and those beside it.
 
         A picture that was deleted, or damaged, is grey. A disk that was pulled out is no reason to learn from grey.
         """
@@ -67,8 +66,10 @@ class Files:
             return self._fill(self.names[number], slot)
         except OSError as error:
             cause = error if error.errno is not None else error.__cause__
-            if isinstance(cause, OSError) and not self._is_deleted(cause):
-                raise OSError(cause.errno, os.strerror(cause.errno or 0), str(self.root / self.names[number])) from None
+            place = self.root / self.names[number]
+            if isinstance(cause, OSError) and not (self.shards is None and _is_alone(place, cause)):
+                where = place if self.shards is None else self.root
+                raise OSError(cause.errno, os.strerror(cause.errno or 0), str(where)) from None
             return self._grey(number, slot, error)
 
     def _fill(self, name: str, slot: Slot) -> tuple[int, int]:
@@ -82,11 +83,6 @@ class Files:
         self.broken.setdefault(self.names[number], str(error))
         slot[:] = GREY
         return self.slot, self.slot
-
-    def _is_deleted(self, error: OSError) -> bool:
-        """Whether the system says that a file is not there, while others, some of all of them, still are."""
-        others = self.names[:: max(1, len(self.names) // LOOKED_AT)]
-        return isinstance(error, FileNotFoundError) and any((self.root / name).exists() for name in others)
 
     def read_all(self, told: Callable[[int], None] = lambda done: None) -> tuple[Tensor, Tensor]:
         """All slots (N, C, side, side) and sizes (N, 2); `told` is called with how many are done."""
@@ -106,6 +102,18 @@ class Files:
         with ThreadPoolExecutor(self.workers) as pool:
             for number, _ in enumerate(ahead(pool, self.read, range(len(self.names)), 4 * self.workers)):
                 told(number + 1)
+
+
+def _is_alone(place: Path, error: OSError) -> bool:
+    """Whether it is this file alone that is gone, or may not be read: a picture beside it can be."""
+    if not isinstance(error, FileNotFoundError | PermissionError):
+        return False
+    try:
+        with os.scandir(place.parent) as beside:
+            others = (entry for entry in beside if is_picture(entry.name) and entry.name != place.name)
+            return any(os.access(other.path, os.R_OK) for other in others)
+    except OSError:
+        return False
 
 
 def read_slot(file: Path | IO[bytes], channels: int, side: int) -> tuple[Tensor, tuple[int, int]]:

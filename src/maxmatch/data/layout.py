@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -35,6 +36,7 @@ RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
 ELSEWHERE = {"training": "train", "testing": "test", "tests": "test", "valid": "val", "validation": "val"}
 LONG = {**dict.fromkeys(LABELLED, "labeled"), **dict.fromkeys(UNLABELLED, "unlabeled"), "validation": "val"}
 SWAPPED = {f"{w[:i]}{w[i + 1]}{w[i]}{w[i + 2 :]}": w for w in ("test", "train") for i in range(len(w) - 1)}
+SET = re.compile("(train|training|test|testing|val|valid|validation)[ _-]?(set|data|images|imgs|pictures|photos)")
 ALIKE = 0.85  # labled and labeled are, cabled and label are not
 COMPARED = 50_000  # up to so many labelled pictures are compared with one another, or all with those without a label
 SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
@@ -191,6 +193,8 @@ def _meant(name: str) -> str | None:
     for names in (UNLABELLED, LABELLED):
         if word.startswith(names):
             return names[0]
+    if whole := SET.fullmatch(word):  # training_set, test data
+        return ELSEWHERE.get(whole[1], whole[1])
     near = get_close_matches(word, LONG, 1, cutoff=ALIKE)
     return ELSEWHERE.get(word) or SWAPPED.get(word) or (LONG[near[0]] if near else None)
 
@@ -212,14 +216,14 @@ def _composed(name: str) -> str:
 
 
 def _refuse_alike(place: Path, found: dict[str, str]) -> None:
-    """Refuse two classes that differ in capitals or spaces around them alone; `A` and `a` may be letters."""
+    """Refuse two classes that differ in capitals or spaces around them alone, but `A` and `a`, or `Co` and `CO`."""
     firsts: dict[str, str] = {}
     for path, label in found.items():
         firsts.setdefault(label, path)
     seen: dict[str, str] = {}
     for label in (label for label in firsts if label):
         word = label.strip()
-        other = seen.setdefault(word.casefold() if len(word) > 1 else word, label)
+        other = seen.setdefault(word.lower() if len(word) > 2 else word, label)
         if other != label:
             both = " and ".join(f"'{name}' ({firsts[name]})" for name in (other, label))
             why = "differ in capitals or spaces alone"

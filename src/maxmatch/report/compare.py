@@ -110,6 +110,7 @@ def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, lis
     if len(set(kinds)) == len(kinds):
         return None
     seen: Counter[object] = Counter()
+    counted = all(run.figure("test_images") is not None for run in runs if run.error is not None)
 
     def fold_of(run: RunFolder, kind: str) -> tuple[object, ...]:
         """Repetitions of one fold and seed, from several starts for example, are counted through.
@@ -117,7 +118,7 @@ def over_folds(runs: Sequence[RunFolder], kinds: Sequence[str]) -> dict[str, lis
         Runs that were judged by different test images are no pair.
         """
         train = run.recipe.train
-        fold = run.data_name, run.labels, train.fold, train.seed, run.figure("test_images")
+        fold = run.data_name, run.labels, train.fold, train.seed, run.figure("test_images") if counted else None
         seen[kind, fold, run.finished] += 1
         return (*fold, seen[kind, fold, run.finished])
 
@@ -222,7 +223,7 @@ def _apart(kind: str, against: str, found: Row) -> str:
     """A paired difference in words."""
     n, mean, error = found["n"], found["mean"], found["standard_error"]
     on = "the fold that both have" if n == 1 else f"the {n} folds that both have"
-    if mean == 0:
+    if round(mean, 9) == 0:
         return f"On {on} {kind} is equal to {against}"
     points = f"{abs(mean):.2f}" + ("" if error is None else f" ± {error:.2f}")
     return f"On {on} {kind} is {points} points {'lower' if mean < 0 else 'higher'} than {against}"
@@ -246,8 +247,17 @@ def _starts(runs: Sequence[RunFolder]) -> list[str]:
     trained = {
         run.path.resolve(): name for run, name in zip(runs, names(runs), strict=True) if run.recipe.verb == "train"
     }
-    starts = [run.recipe.train.init for run in runs]
-    return ["no" if start is None else trained.get(Path(start).resolve(), "yes") for start in starts]
+    return [
+        "no" if run.recipe.train.init is None
+        else next((name for path, name in trained.items() if _is_at(path, Path(run.recipe.train.init))), "yes")
+        for run in runs
+    ]  # fmt: skip
+
+
+def _is_at(path: Path, start: Path) -> bool:
+    """Whether a run is what another started from, by its folder or weight file, typed in whichever folder that was."""
+    start = start.parent if start.suffix == ".safetensors" else start
+    return path == start if start.is_absolute() else path.parts[-len(start.parts) :] == start.parts
 
 
 def _spelled(value: Any) -> str:

@@ -36,7 +36,8 @@ from maxmatch.train.unlabelled import without_label
 
 LEFT_OUT = "Confusion matrix, calibration, errors by class, the gallery of views and the map"
 LABELLED_SINCE = (
-    "Pictures or labels were changed since it was trained, but not which are the test: they are taken as they are now."
+    "Pictures or labels were changed since it was trained, but the test has the same names: all are taken as they are "
+    "now."
 )
 MAPPED = 600  # points of the map
 MOST = 4096  # images of the pool that are looked at: enough for every figure, and the gallery stays quick

@@ -74,9 +74,12 @@ def saved_progress(folder: Path) -> Progress:
 
 def newest_weights(folder: Path, of_average: bool) -> tuple[int, dict[str, Tensor]]:
     """The step of the newest sound checkpoint, and the weights of its net or of its average."""
-    found = _newest_sound(folder, warn=lambda _: None)
+    try:
+        found = _newest_sound(folder, warn=lambda _: None)
+    except UserError:
+        found = None
     if found is None:
-        raise UserError(f"{folder} holds no checkpoint: give a run that has one")
+        raise UserError(f"{folder}: no sound checkpoint of this version is in it; give another --init, or leave it out")
     prefix = "average." if of_average else "net."
     weights = {name.removeprefix(prefix): t for name, t in found[1].items() if name.startswith(prefix)}
     return int(found[0].stem), weights

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from maxmatch.data.datasets import Images
+from maxmatch.data.shards import is_sharded
 from maxmatch.errors import UserError
 from maxmatch.evaluate.errors import error_rate, top5_error
 from maxmatch.evaluate.progress import Told
@@ -51,6 +52,8 @@ def _remedy(recipe: Recipe) -> str:
     """What to do about data without a test."""
     if recipe.data.name != "folder":
         return ""
+    if is_sharded(Path(str(recipe.data.path))):
+        return "; put pictures into test/CLASS/ of the folder that was packed, and pack it anew: maxmatch data shard"
     # With a part of the labels shown a run is asked about nothing but its own pictures.
     after = "type it again" if recipe.data.labels == "all" else "train anew"
     return f"; put pictures into {recipe.data.path}/test/CLASS/ and {after}"

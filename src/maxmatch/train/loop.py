@@ -122,6 +122,7 @@ class Training:
         wanted = recipe.evaluate.unlabelled if ranks.first and projection is None else 0
         self.pool = make_pool(images, split, wanted, settings.seed, device)
         self._told_limit = False
+        self._told_broken: set[str] = set()
 
     @property
     def evaluated(self) -> torch.nn.Module:
@@ -170,10 +171,17 @@ class Training:
                 if caught and type(again) is KeyboardInterrupt:
                     raise self._dropped() from None
                 raise
-        broken = sorted(set().union(*self.ranks.everyones(feed.files.broken if feed else {})))
-        if broken:
-            self.screen.say(f"warning: {len(broken)} files could not be read and were shown as grey: {told(broken)}")
         return self.ranks.same(self._finish(started) if self.ranks.first else {})
+
+    def _tell_broken(self) -> None:
+        """Name files that could not be read since this was last told; all ranks ask together."""
+        feed = self.step.batches.feed
+        if feed is None:
+            return
+        broken = set[str]().union(*self.ranks.everyones(set(feed.files.broken)))
+        if new := sorted(broken - self._told_broken):
+            self.screen.say(f"warning: {len(new)} files could not be read and were shown as grey: {told(new)}")
+        self._told_broken |= broken
 
     def _begin_as_one(self) -> None:
         """Let all ranks start from rank 0's step, weights and generator."""
@@ -217,6 +225,7 @@ class Training:
                 self._stop_if_not_finite()
             if at % settings.log_every == 0 or last:
                 self._log(metrics, at)
+                self._tell_broken()
             if at % settings.evaluate_every == 0 or last:
                 self._evaluate(metrics, at)
             if at % settings.checkpoint_every == 0 or last or wish:
@@ -225,6 +234,7 @@ class Training:
                 self._save()
                 saved = time.monotonic()
             if stopped_by:
+                self._tell_broken()
                 self.ranks.largest(0)  # wait for the checkpoint: torchrun ends all once one has left
                 raise Interrupted(
                     f"stopped after step {at} of {settings.steps}, nothing is lost: "
