@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+FEW = 10  # so many names are told, and the rest counted
 
 
 class UserError(Exception):
@@ -72,3 +74,9 @@ def said(problem: Exception) -> str:
     'ValueError: two lines'
     """
     return f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
+
+
+def told(names: Sequence[str], few: int = FEW) -> str:
+    """Some names, and how many more there are."""
+    more = f" and {len(names) - few} more" if len(names) > few else ""
+    return ", ".join(names[:few]) + more

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from maxmatch.data import layout
+from maxmatch.data import copies, layout
 from maxmatch.data.folder import find_pictures
 from maxmatch.data.layout import read_layout
 from maxmatch.errors import UsageError
@@ -405,8 +405,8 @@ def test_a_large_pool_is_not_searched_for_pictures_of_the_test(tmp_path, monkeyp
         (folder / f"{number}.png").write_bytes(b"0" * (1 + number % 2))  # those of one class are copies
     with pytest.raises(UsageError, match="every labelled picture is also in the test"):
         read_layout(tmp_path)
-    monkeypatch.setattr(layout, "SEARCHED", 3)
-    monkeypatch.setattr(layout, "_digest", None)  # nobody may call it
+    monkeypatch.setattr(copies, "SEARCHED", 3)
+    monkeypatch.setattr(copies, "digest_of", None)  # nobody may call it
     assert len(read_layout(tmp_path).files) == 4
 
 
@@ -544,6 +544,6 @@ def test_a_large_pool_is_not_searched_for_copies_of_labelled_pictures(tmp_path, 
     put(tmp_path, "labeled/a/1.png", "labeled/b/2.png", "unlabeled/3.png")
     (tmp_path / "unlabeled/3.png").write_bytes((tmp_path / "labeled/a/1.png").read_bytes())
     assert any("copies" in note for note in read_layout(tmp_path).notes)
-    monkeypatch.setattr(layout, "COMPARED", 1)
-    monkeypatch.setattr(layout, "_digest", None)  # nobody may call it
+    monkeypatch.setattr(copies, "COMPARED", 1)
+    monkeypatch.setattr(copies, "digest_of", None)  # nobody may call it
     assert not any("copies" in note for note in read_layout(tmp_path).notes)

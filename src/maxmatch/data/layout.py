@@ -24,10 +24,11 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import IO
 
+from maxmatch.data.copies import digest_of, labelled_elsewhere, without_contradictions, without_copies
 from maxmatch.data.folder import find_broken_links, find_pictures, is_picture, opens
 from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows
 from maxmatch.data.shards import Shards, is_sharded, open_shards
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, told
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
 RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
@@ -38,10 +39,7 @@ LONG = {**dict.fromkeys(LABELLED, "labeled"), **dict.fromkeys(UNLABELLED, "unlab
 SWAPPED = {f"{w[:i]}{w[i + 1]}{w[i]}{w[i + 2 :]}": w for w in ("test", "train") for i in range(len(w) - 1)}
 SET = re.compile("(train|training|test|testing|val|valid|validation)[ _-]?(set|data|images|imgs|pictures|photos)")
 ALIKE = 0.85  # labled and labeled are, cabled and label are not
-COMPARED = 50_000  # up to so many labelled pictures are compared with one another, or all with those without a label
-SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
 HELD_OUT = 5  # one picture in so many is kept for the test
-FEW = 10  # so many names are told, and the rest counted
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     tests = _within(root, tests_at[:1], notes)
     if labels:
         _refuse_alike(root if label_file is None else label_file, {**found, **tests})
-    found, tests = _without_contradictions(root, found, notes), _without_contradictions(root, tests, notes)
+    found, tests = without_contradictions(root, found, notes), without_contradictions(root, tests, notes)
     names = sorted({label for label in found.values() if label})
     if len(names) < 2 and not labels:
         return _without_labels(root, tests_at)
@@ -123,13 +121,13 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         )
     if not tests:
         found, tests = _hold_out(root, found, names)
-    found = _without_copies(root, found, tests, notes)
+    found = without_copies(root, found, tests, notes)
     if lost := sorted({*names} - {*found.values()}):
         which = "labelled picture" if len(lost) == len(names) else f"picture labelled '{lost[0]}'"
         raise UsageError(f"{root}: every {which} is also in the test; put others into one of the two")
     if strict and notes:
         raise UsageError(f"{notes[0]} (--strict refuses that)")
-    notes += hints + _labelled_elsewhere(root, found)
+    notes += hints + labelled_elsewhere(root, found)
     notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
     number = {name: index for index, name in enumerate(names)}
     files, numbers = _unzip(sorted((path, number.get(label, -1)) for path, label in found.items()))
@@ -156,12 +154,6 @@ def _of_shards(root: Path) -> Listing:
     if len(classes) < 2 or -1 in test_labels:
         raise UsageError(f"{root}: its shards lack labels; make them again with maxmatch data shard")
     return Listing(root, classes, files, labels, test_files, test_labels, (), shards)
-
-
-def told(names: Sequence[str], few: int = FEW) -> str:
-    """Some names, and how many more there are."""
-    more = f" and {len(names) - few} more" if len(names) > few else ""
-    return ", ".join(names[:few]) + more
 
 
 def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, str]:
@@ -304,55 +296,6 @@ def _by_csv(
     return found
 
 
-def _without_contradictions(root: Path, found: dict[str, str], notes: list[str]) -> dict[str, str]:
-    """Without labelled pictures whose very bytes have another label elsewhere: no one can learn from those."""
-    labelled = [path for path, label in found.items() if label]
-    sizes = _by_size(root, labelled if len(labelled) <= COMPARED else ())
-    bad: set[str] = set()
-    for paths in sizes.values():
-        if len({found[path] for path in paths}) < 2:
-            continue
-        same: dict[str, list[str]] = {}
-        for path in paths:
-            same.setdefault(_digest(root / path), []).append(path)
-        bad |= {path for group in same.values() if len({found[p] for p in group}) > 1 for path in group}
-    if bad:
-        names = told(sorted(bad), 3)
-        notes.append(f"{root}: {len(bad)} files are the same picture under two labels ({names}); left out")
-    return {path: label for path, label in found.items() if path not in bad}
-
-
-def _without_copies(root: Path, found: dict[str, str], tests: dict[str, str], notes: list[str]) -> dict[str, str]:
-    """Without training pictures whose very bytes are in the test."""
-    sizes = _by_size(root, tests if len(tests) <= COMPARED and len(found) <= SEARCHED else ())
-    held = {size: {_digest(root / path) for path in paths} for size, paths in sizes.items()}
-    bad = set()
-    for path in found if held else ():
-        digests = held.get((root / path).stat().st_size)
-        if digests and _digest(root / path) in digests:
-            bad.add(path)
-    if bad:
-        notes.append(
-            f"{root}: {len(bad)} files are also in the test ({told(sorted(bad), 3)}); left out of the training"
-        )
-    return {path: label for path, label in found.items() if path not in bad}
-
-
-def _labelled_elsewhere(root: Path, found: dict[str, str]) -> list[str]:
-    """What to tell of pictures without a label whose very bytes have one elsewhere: copied there, and not moved."""
-    sizes = _by_size(root, found if len(found) <= COMPARED else ())
-    copies: list[str] = []
-    for paths in sizes.values():
-        plain = [path for path in paths if not found[path]]
-        if plain and len(plain) < len(paths):
-            known = {_digest(root / path) for path in paths if found[path]}
-            copies += [path for path in plain if _digest(root / path) in known]
-    if not copies:
-        return []
-    what = f"{len(copies)} files without a label are copies of labelled ones ({told(sorted(copies), 3)})"
-    return [f"{root}: {what}; remove them, or predict --unlabeled lists them again"]
-
-
 def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """One picture in five of each class, by a number that its bytes alone decide: at least one where there are five.
 
@@ -362,7 +305,7 @@ def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[
     for name in names:
         mine = [path for path, label in found.items() if label == name]
         if len(mine) >= HELD_OUT:
-            numbers = {path: int(_digest(root / path), 16) for path in mine}
+            numbers = {path: int(digest_of(root / path), 16) for path in mine}
             chosen = [path for path, number in numbers.items() if number % HELD_OUT == 0]
             if not any(opens(root / path) for path in chosen) or len(chosen) == len(mine):
                 in_order = sorted(mine, key=numbers.__getitem__)
@@ -370,19 +313,6 @@ def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[
                 chosen = [path for path in mine if numbers[path] == numbers[first]]  # with its copies
             kept |= dict.fromkeys(chosen if len(chosen) < len(mine) else (), name)
     return {path: label for path, label in found.items() if path not in kept}, kept
-
-
-def _by_size(root: Path, paths: Iterable[str]) -> dict[int, list[str]]:
-    """Files by their size: copies have one. Empty files are copies of nothing; they are named when they are read."""
-    sizes: dict[int, list[str]] = {}
-    for path in paths:
-        if size := (root / path).stat().st_size:
-            sizes.setdefault(size, []).append(path)
-    return sizes
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _balance(labels: Sequence[int], names: Sequence[str]) -> list[str]:

@@ -13,8 +13,8 @@ from PIL import Image
 
 from maxmatch.data.datasets import Images
 from maxmatch.data.files import Files, default_workers
-from maxmatch.data.layout import FEW, Listing, read_layout, told
-from maxmatch.errors import UsageError, UserError
+from maxmatch.data.layout import Listing, read_layout
+from maxmatch.errors import FEW, UsageError, UserError, told
 
 LOOKED_AT = 200_000  # more pictures than that are not tried before they are streamed; broken ones are then grey
 SAMPLE = 200  # so many pictures are looked at to choose a size

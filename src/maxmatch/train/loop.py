@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from maxmatch.data.datasets import Images
-from maxmatch.data.layout import told
 from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
-from maxmatch.errors import Interrupted, UsageError, UserError
+from maxmatch.errors import Interrupted, UsageError, UserError, told
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.evaluate.progress import Told
 from maxmatch.files import write_safely

@@ -11,9 +11,9 @@ import torch
 
 from maxmatch.data.datasets import Images, imagenet_folder, load_images
 from maxmatch.data.files import default_workers
-from maxmatch.data.layout import Listing, read_layout, told
+from maxmatch.data.layout import Listing, read_layout
 from maxmatch.data.pictures import Look, Say, load_pictures, look_at
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, told
 from maxmatch.methods import PRETRAINING
 from maxmatch.nets.device import best_device
 from maxmatch.train.distributed import Ranks

@@ -9,8 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from maxmatch.data.layout import told
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, told
 from maxmatch.nets import head_prefix
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info
 from maxmatch.train.checkpoint import checkpoints, newest_weights

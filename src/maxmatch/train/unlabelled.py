@@ -20,8 +20,8 @@ from torch import Tensor
 
 from maxmatch.augment import ResizedCrop
 from maxmatch.data.datasets import Images
-from maxmatch.data.layout import told as told_names
 from maxmatch.data.plan import Plan
+from maxmatch.errors import told as told_names
 from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
 from maxmatch.train.finished import Finished, open_run
