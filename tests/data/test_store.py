@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import threading
@@ -292,3 +293,9 @@ def test_imagenet_says_where_its_pictures_go(tmp_path, monkeypatch):
         load_images("imagenet")
     with pytest.raises(UsageError, match="unknown data set"):
         fetch("imagenet")
+
+
+def test_the_digest_is_that_of_the_bytes_one_array_after_the_other():
+    x, y = np.arange(24, dtype=np.uint8).reshape(2, 3, 4), np.array([3, -1], np.int64)
+    expected = hashlib.sha256(x.tobytes() + y.tobytes()).hexdigest()
+    assert store.sha256(x, y) == store.sha256(x, np.empty((0, 4), np.int64), y) == expected

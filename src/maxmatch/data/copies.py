@@ -66,6 +66,7 @@ def labelled_elsewhere(root: Path, found: dict[str, str]) -> list[str]:
 
 
 def digest_of(path: Path) -> str:
+    """By which copies of a file are known."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
