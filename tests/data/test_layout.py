@@ -323,7 +323,7 @@ def test_contradictions_are_named_and_left_out_or_refused(tmp_path):
     listing = read_layout(tmp_path)
     assert set(listing.files) == {"a/2.png", "b/3.png", "b/4.png"}
     assert any("a/1.png, b/same.png" in note and "two labels" in note for note in listing.notes)
-    with pytest.raises(UsageError, match="two labels.*--strict refuses"):
+    with pytest.raises(UsageError, match="two labels.*would be left out: mend that, or leave --strict out"):
         read_layout(tmp_path, strict=True)
 
 

@@ -142,6 +142,8 @@ def test_an_epoch_of_labelled_images_alone_is_a_pass_over_them(tiny, tmp_path):
     ("train", "line"),
     [
         ({"head_lr": 0}, "train.head_lr = 0.0: it must be above 0"),
+        ({"lr_floor": 1.0}, r"train.lr_floor = 1.0: it must be in \[0, 1\)"),
+        ({"schedule": "constant", "lr_floor": 0.1}, "left out where train.schedule is constant: only cosine,"),
         ({"schedule": "milestones"}, r"train.milestones = \(\): it must be shares of the training such as 0.6,0.8"),
         ({"milestones": [0.5]}, "left out elsewhere"),
         ({"schedule": "milestones", "milestones": [0.8, 0.6]}, "each larger than the one before"),

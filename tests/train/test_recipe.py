@@ -20,7 +20,7 @@ from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.settings import parse_value
 from maxmatch.train.fit import count_labels, draw_split
-from maxmatch.train.recipe import Recipe, horizon_decay, read_values, resolve
+from maxmatch.train.recipe import Recipe, horizon_decay, learning_rates, read_values, resolve
 from maxmatch.train.recipes import BEFORE_FIXMATCH, RECIPES, compose
 from maxmatch.train.resume import resumed_recipe
 from maxmatch.train.schedule import learning_rate
@@ -170,6 +170,22 @@ def test_the_learning_rate_by_hand():
     assert learning_rate(55, schedule="quadratic", warmup=10, **common) == pytest.approx(0.0075)
     warm = [learning_rate(t, schedule="cosine", warmup=4, **common) for t in range(5)]
     assert warm == pytest.approx([0.0075, 0.015, 0.0225, 0.03, 0.03])
+
+
+def test_a_floor_by_torch_and_by_hand_in_the_rates_of_a_run():
+    """torch's eta_min is the floor in the units of lr; the head's rate has the same share."""
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.4)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(sgd, T_max=20, eta_min=0.1)
+    given = {"steps": 20, "lr": 0.4, "head_lr": 0.8, "schedule": "cosine", "lr_floor": 0.25}
+    ours = learning_rates(compose("digits", given={"train": given}).train)
+    for t in range(21):
+        assert ours["lr"](t) == pytest.approx(theirs.get_last_lr()[0])
+        assert ours["head_lr"](t) == pytest.approx(2 * theirs.get_last_lr()[0])
+        sgd.step()
+        theirs.step()
+    for schedule, half in (("linear", 0.625), ("quadratic", 0.4375)):
+        fallen = [learning_rate(t, steps=100, lr=0.4, schedule=schedule, floor=0.25) for t in (0, 50, 100)]
+        assert fallen == pytest.approx([0.4, 0.4 * half, 0.1])
 
 
 def test_unreadable_recipes_are_one_line(tmp_path):

@@ -126,7 +126,8 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         which = "labelled picture" if len(lost) == len(names) else f"picture labelled '{lost[0]}'"
         raise UsageError(f"{root}: every {which} is also in the test; put others into one of the two")
     if strict and notes:
-        raise UsageError(f"{notes[0]} (--strict refuses that)")
+        refused = re.sub("(is )?left out", "would be left out", notes[0])
+        raise UsageError(f"{refused}: mend that, or leave --strict out")
     notes += hints + labelled_elsewhere(root, found)
     notes += [] if tests else ["no class has five labelled pictures: none are kept back, and no error is measured"]
     number = {name: index for index, name in enumerate(names)}

@@ -109,6 +109,7 @@ class TrainSettings:
     nesterov: bool = True
     weight_decay: float = 5e-4  # on convolution and linear weights that are not Muon's, never on biases or BatchNorm
     schedule: Schedule = "cosine-7/16"
+    lr_floor: float = 0.0  # the share of lr that a schedule to 0 ends at instead: a long run keeps learning then
     milestones: tuple[float, ...] = ()  # for that schedule: shares of the training; from each on lr is a tenth
     warmup: int = 0
     ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
@@ -231,6 +232,7 @@ def learning_rate(settings: TrainSettings, step: int) -> float:
         warmup=s.warmup,
         epochs=s.epochs,
         milestones=s.milestones,
+        floor=s.lr_floor,
     )
 
 

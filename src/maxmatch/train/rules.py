@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import method_name
+from maxmatch.train.schedule import FALLING
 
 if TYPE_CHECKING:
     from maxmatch.train.recipe import Recipe
@@ -50,6 +51,13 @@ def check(recipe: Recipe) -> None:
         ),
         ("train.lr", t.lr, 0 < t.lr < math.inf, "above 0, and finite"),
         ("train.head_lr", t.head_lr, t.head_lr is None or 0 < t.head_lr < math.inf, "above 0, and finite, or left out"),
+        ("train.lr_floor", t.lr_floor, 0 <= t.lr_floor < 1, "in [0, 1): a share of train.lr"),
+        (
+            "train.lr_floor",
+            t.lr_floor,
+            t.lr_floor == 0 or t.schedule in FALLING,
+            f"left out where train.schedule is {t.schedule}: only {', '.join(FALLING)} fall to 0",
+        ),
         (
             "train.milestones",
             t.milestones,
