@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from maxmatch.errors import UsageError
 from maxmatch.nets import make_net
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import BatchNorm, scoring, set_mode, synchronise
+from maxmatch.nets.batchnorm import BatchNorm, scoring, set_mode, still, synchronise
 from maxmatch.nets.device import best_precision
 from maxmatch.nets.model_file import ModelInfo, load_model, read_tensors, save_model
 from maxmatch.nets.preprocess import Preprocessing
@@ -117,6 +117,27 @@ def test_the_three_modes_of_batchnorm(make):
     set_mode(ours, "train")
     ours(y)
     assert not torch.equal(before[0], next(ours.buffers()))
+
+
+def test_train_and_eval_of_torch_are_two_of_the_modes():
+    """As of any net: by eval() a picture is judged by itself, whatever is beside it; train() goes back."""
+    torch.manual_seed(0)
+    net, x = make_net("wrn-10-1", 10, 1), torch.randn(6, 1, 8, 8)
+    net(x)
+    before = [b.clone() for b in net.buffers()]
+    net.eval()
+    torch.testing.assert_close(net(x)[:2], net(x[:2]))
+    assert all(torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True))
+    net.train()
+    net(x)
+    assert not any(torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True))
+    with still(net):
+        assert net.training
+        before = [b.clone() for b in net.buffers()]
+        apart = net(x[:2])
+    assert all(torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True))
+    net.eval()
+    assert not torch.allclose(apart, net(x[:2]), atol=1e-3)  # it had normalised by the two
 
 
 def test_scoring_gives_no_gradient_and_goes_back_to_training():

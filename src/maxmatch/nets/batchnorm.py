@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +42,11 @@ class BatchNorm(nn.Module):
         if self.stacked is not None and self.mode != "eval":
             return normalised(x, mean, var, self.weight, self.bias, self.momentum, self.eps, self.stacked)
         return functional.batch_norm(x, mean, var, self.weight, self.bias, self.mode != "eval", self.momentum, self.eps)
+
+    def train(self, mode: bool = True) -> Self:
+        """`net.train()` and `net.eval()` mean what they mean of any net: two of the three modes."""
+        self.mode = "train" if mode else "eval"
+        return super().train(mode)
 
     def extra_repr(self) -> str:
         return f"{len(self.weight)}, momentum={self.momentum:g}, eps={self.eps:g}"
@@ -112,7 +117,12 @@ def running_statistics(net: nn.Module) -> list[Tensor]:
 
 def set_mode(net: nn.Module, mode: Mode) -> None:
     """Put a net into one of the three modes; all that is not BatchNorm (dropout) is on in `train` alone."""
-    net.train(mode == "train")
+    _set(net, mode, rest=mode == "train")
+
+
+def _set(net: nn.Module, mode: Mode, rest: bool) -> None:
+    """BatchNorm to a mode; the rest of the net as in training, or not."""
+    net.train(rest)
     for module in net.modules():
         if isinstance(module, BatchNorm):
             module.mode = mode
@@ -124,8 +134,7 @@ def set_mode(net: nn.Module, mode: Mode) -> None:
 @contextmanager
 def still(net: nn.Module) -> Iterator[None]:
     """Within: `train` mode, dropout and all, but running statistics stay as they are."""
-    set_mode(net, "score")
-    net.train()
+    _set(net, "score", rest=True)
     try:
         yield
     finally:
