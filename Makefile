@@ -10,7 +10,7 @@ VENV   := $(CACHE)/venv-$(KEY)
 BIN    := $(VENV)/bin
 RUN    := PYTHONPATH=src $(BIN)/python -m
 
-.PHONY: demo test lint types arrows unit bench install clean
+.PHONY: demo test lint types arrows unit bench install bin clean
 
 demo: $(VENV)/.ready
 	$(RUN) maxmatch demo
@@ -34,6 +34,9 @@ bench: $(VENV)/.ready
 	PYTHONPATH=src $(BIN)/python benchmarks/cpu.py
 
 install: $(VENV)/.ready
+
+bin: $(VENV)/.ready  # where the environment's programs are
+	@echo "$(BIN)"
 
 # The dependencies alone are installed here; the clone's own src/ is found by PYTHONPATH, so many clones share one
 # environment. Built aside and marked ready last: an interrupted install is begun again, never used half done.

@@ -84,8 +84,8 @@ def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
     assert result["unlabeled_loss"] > 0
 
 
-def test_the_readme_s_errors_and_seconds_are_those_of_the_records():
-    readme = (ROOT / "README.md").read_text()
+def test_the_errors_and_seconds_of_readme_and_results_are_those_of_the_records():
+    readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
     records = ROOT / "benchmarks" / "records"
     heads = {
         "": "| {} ({}) |",
@@ -93,43 +93,81 @@ def test_the_readme_s_errors_and_seconds_are_those_of_the_records():
         "-one-view": "| {} ({}) |",
         "-fixmatch": "| {} ({}) |",
     }
+    means = {}
     for name, head in heads.items():
         runs = json.loads((records / f"cifar10-250-finals{name}" / "benchmark.json").read_text())["runs"]
         errors = [run["last"] for run in runs]
-        assert head.format(f"{np.mean(errors):.2f}", ", ".join(f"{error:.2f}" for error in errors)) in readme, name
+        means[name] = f"{np.mean(errors):.2f}"
+        assert head.format(means[name], ", ".join(f"{error:.2f}" for error in errors)) in page, name
         if name == "-52000":
-            reported, steps = np.mean(errors), {run["steps"] for run in runs}
+            steps = {run["steps"] for run in runs}
     recipe = maxmatch.compose("cifar10", config="fast-10min").train
     assert steps == {recipe.steps}
+    assert f"worst of three views, {recipe.steps:,} steps" in page
     command = json.loads((records / "cifar10-250-finals-52000" / "benchmark.json").read_text())["command"]
     assert f"--set train.lr={recipe.lr:g}" in command
     rows = {
-        "fast-10min-52000": "{1:.0f} | [errors]",
-        "fast-10min": "the shorter run had {} % there",
-        "fast-1min": "| {} (fold 3) | {:.0f} |",
+        "fast-10min-52000": "{1:,.0f} | [errors]",
+        "fast-10min": "The shorter run had {} % there",
+        "fast-1min": "| {} (fold 3) | {:,.0f} |",
+        "fast-10min-200000": "| {} (fold 3) | {:,.0f} |",
     }
     for name, row in rows.items():
         alone = json.loads((records / "cifar10-250-alone" / f"{name}.json").read_text())
-        assert row.format(f"{alone['result']['error']['last']:.2f}", alone["seconds_by_the_clock"]) in readme, name
+        assert row.format(f"{alone['result']['error']['last']:.2f}", alone["seconds_by_the_clock"]) in page, name
+    assert f"it was at {alone['result']['error']['best']:.2f} after" in page
     five = json.loads((records / "cifar10-250-folds" / "benchmark.json").read_text())["table"]["methods"]
-    means = {row["method"]: row["last"]["mean"] for row in five}
-    assert f"| {means['maxmatch']:.2f}, and {means['fixmatch']:.2f} (five folds" in readme
+    of_five = {row["method"]: row["last"]["mean"] for row in five}
+    assert f"| {of_five['maxmatch']:.2f}, and {of_five['fixmatch']:.2f} (five folds" in page
     plain = json.loads((records / "cifar10-250-maxmatch.json").read_text())
-    assert f"| {plain['results']['error']['last']:.2f} | |" in readme
-    pairs = [
-        "{:.2f} and {:.2f}".format(
-            *(
-                json.loads((records / name / "benchmark.json").read_text())["runs"][0]["last"]
-                for name in (few, few + "-one-view")
-            )
-        )
-        for few in ("cifar10-4000", "cifar10-40")
-    ]
-    assert f"{'; '.join(pairs)} (fold 3)" in readme
+    assert f"| {plain['results']['error']['last']:.2f} | |" in page
+    few = {}
+    for labels in (40, 4000):
+        names = (f"cifar10-{labels}", f"cifar10-{labels}-one-view")
+        found = [json.loads((records / name / "benchmark.json").read_text())["runs"][0]["last"] for name in names]
+        few[labels] = [f"**{error:.2f}**" if error == min(found) else f"{error:.2f}" for error in found]
+        assert f"| {labels:,} | {' | '.join(few[labels])} |" in page
     seconds = json.loads((records / "cifar10-250-alone" / "fast-10min-52000.json").read_text())["seconds_by_the_clock"]
-    headline = re.search(r"\*\*250 labels.*\*\*", readme, re.DOTALL)[0]
-    assert f"{reported:.2f} % error (the mean of three folds), in {seconds:.0f} seconds" in headline
-    assert f"| {seconds:.0f} |" in readme
+    headline = re.search(r"\*\*250 labels.*?\*\*", readme, re.DOTALL)[0]
+    assert f"{means['-52000']} % error (the mean of three folds), in {seconds:.0f} seconds" in headline
+    assert re.search(rf"\*\*{means['-52000']}\*\* \(`fast-10min`.*\| {means['-fixmatch']}, higher on each fold", readme)
+    assert f"| {few[40][0]} (three views) | {few[40][1]} (one view)" in readme
+
+
+def test_the_errors_on_digits_are_those_of_the_record():
+    readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
+    runs = json.loads((ROOT / "benchmarks" / "records" / "digits.json").read_text())["results"]
+    for labels in (20, 40):
+        errors = {
+            method: np.array([r["error"]["last"] for r in runs if (r["method"], r["labels"]) == (method, labels)])
+            for method in ("supervised", "fixmatch", "maxmatch")
+        }
+        means = {method: f"{found.mean():.2f}" for method, found in errors.items()}
+        less = errors["maxmatch"] - errors["fixmatch"]
+        told = f"{less.mean():.2f} +- {less.std(ddof=1) / len(less) ** 0.5:.2f}"
+        row = re.search(rf"^\| {labels} \| {means['supervised']} \| .*$", page, re.MULTILINE)[0]
+        assert row.endswith(f"| {means['fixmatch']} | **{means['maxmatch']}** | {told} |")
+        assert re.search(rf"digits, {labels} labels.* \| \*\*{means['maxmatch']}\*\* \| {means['fixmatch']} \|", readme)
+
+
+def test_links_lead_to_files_and_headings_that_are_there():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+    wrong = []
+    for page in pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if "://" in link:
+                continue
+            path, _, heading = link.partition("#")
+            there = (page.parent / path).resolve() if path else page
+            if not there.exists() or (heading and heading not in _headings(there)):
+                wrong.append(f"{page.relative_to(ROOT)}: {link}")
+    assert not wrong
+
+
+def _headings(page):
+    """The names by which a page's headings are linked to, as GitHub makes them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
 def test_the_table_of_the_worst_case_is_that_of_its_records():
