@@ -11,27 +11,25 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 import maxmatch
-from maxmatch.methods.base import Consistency, Target, Views
-from maxmatch.methods.reduce import Reduction, Worst
+from maxmatch.methods.base import Consistency, Target
+from maxmatch.methods.ranges import Weight
 
 
 @dataclass(frozen=True)
 class Weighted(Consistency):
-    """Each image counts by its confidence to the power `sharpness`."""
+    """Every prediction teaches, as much as it is sure."""
 
-    k: Views = 3
-    over: Reduction = Worst()
-    sharpness: float = 4.0
+    power: Weight = 2.0  # a number of 0 or more
 
-    def targets(self, p: Tensor) -> Target:
+    def targets(self, p: Tensor) -> Target:  # (B, C): probabilities of the weak views
         confidence, label = p.max(-1)
-        return Target(label, keep=confidence**self.sharpness)
+        return Target(label, confidence**self.power)
 
 
 def main(steps: int = 300) -> None:
     recipe = maxmatch.compose("digits", given={"train": {"steps": steps}})
     with tempfile.TemporaryDirectory() as folder:
-        result = maxmatch.fit(replace(recipe, method=Weighted()), out=f"{folder}/run")
+        result = maxmatch.fit(replace(recipe, method=Weighted(k=3, over="worst")), out=f"{folder}/run")
     print(f"{result['method']}: error {result['error']['last']:.1f} %")
 
 
