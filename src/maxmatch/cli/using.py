@@ -25,7 +25,7 @@ SHOWN = 15  # up to so many classes are shown as a matrix, and so many mistakes 
 def evaluate(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
     k: Annotated[int | None, typer.Option("--k", help="Strong views per image for the robust errors.", min=1)] = None,
-    device: Annotated[str, typer.Option("--device")] = "cpu",
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Error, top-5 error, robust errors and the confusion matrix of a run on its test set.
