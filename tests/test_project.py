@@ -153,14 +153,14 @@ def test_the_errors_on_digits_are_those_of_the_record():
 def test_links_lead_to_files_and_headings_that_are_there():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
     wrong = []
-    for page in pages:
-        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+    for source in pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", source.read_text()):
             if "://" in link:
                 continue
             path, _, heading = link.partition("#")
-            there = (page.parent / path).resolve() if path else page
+            there = (source.parent / path).resolve() if path else source
             if not there.exists() or (heading and heading not in _headings(there)):
-                wrong.append(f"{page.relative_to(ROOT)}: {link}")
+                wrong.append(f"{source.relative_to(ROOT)}: {link}")
     assert not wrong
 
 

@@ -51,7 +51,9 @@ def test_pictures_are_labelled_alike_on_both(run, tmp_path):
     there, here = rows(tmp_path / f"{DEVICE}.csv"), rows(tmp_path / "cpu.csv")
     assert len(here) == 40
     assert [(row["path"], row["label"]) for row in there] == [(row["path"], row["label"]) for row in here]
-    assert [float(row["confidence"]) for row in there] == pytest.approx([float(r["confidence"]) for r in here], abs=1e-3)
+    assert [float(row["confidence"]) for row in there] == pytest.approx(
+        [float(r["confidence"]) for r in here], abs=1e-3
+    )
 
 
 def test_what_to_label_next_is_alike_on_both(run, tmp_path):

@@ -102,7 +102,8 @@ def bound(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
     k: Annotated[int | None, typer.Option("--k", help="Strong views per image. Default: the run's.", min=1)] = None,
     epsilon: Annotated[
-        float | None, typer.Option("--epsilon", help="Outputs are kept between eps and 1 - eps. Default: 0.1 / classes.")
+        float | None,
+        typer.Option("--epsilon", help="Outputs are kept between eps and 1 - eps. Default: 0.1 / classes."),
     ] = None,
     delta: Annotated[float, typer.Option("--delta", help="The probability with which a bound may fail.")] = 0.05,
     c0: Annotated[
