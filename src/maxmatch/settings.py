@@ -8,12 +8,16 @@ TOML and the command line have nothing, is the word `unset`, but in fields that 
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import importlib
+import inspect
+import itertools
 import json
 import re
 import shlex
+import textwrap
 import tomllib
 import traceback
 import types
@@ -28,6 +32,7 @@ from maxmatch.errors import UsageError, unknown
 UNSET = "unset"  # the word for None; `none` would read as no cutout where None is the policy's own
 T = TypeVar("T")
 Values = dict[str, dict[str, Any]]  # two levels: sections of plain values
+WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}  # what a type wants
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
@@ -96,6 +101,20 @@ def field_types(cls: type) -> dict[str, Any]:
     """The fields of a dataclass with their types resolved."""
     hints = typing.get_type_hints(cls, include_extras=True)
     return {f.name: hints[f.name] for f in dataclasses.fields(cls) if f.init}
+
+
+def field_sentences(cls: type) -> dict[str, str]:
+    """What the string below each field of a class says of it, as one line; fields without one are not there.
+
+    Python drops these strings, so they are read from the source, which an installed package has too.
+    """
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    found = {}
+    for line, below in itertools.pairwise(tree.body if isinstance(tree, ast.ClassDef) else ()):
+        match line, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                found[name] = " ".join(text.split())
+    return found
 
 
 def parse_assignment(text: str) -> tuple[str, str, Any]:
@@ -249,8 +268,7 @@ def _convert_scalar(hint: Any, value: Any, name: str) -> Any:
     if not _is_plain(hint):
         kinds = "bool, int, float, str, Path, Literal, None, and tuple or list of these"
         raise UsageError(f"{name}: no option can be of type {hint}; there are {kinds}")
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
-    raise _wrong(name, value, words.get(hint, getattr(hint, "__name__", str(hint))))
+    raise _wrong(name, value, WORDS.get(hint, getattr(hint, "__name__", str(hint))))
 
 
 def _is_plain(hint: Any) -> bool:

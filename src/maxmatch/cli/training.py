@@ -171,8 +171,18 @@ def settings(
     labels: Labels = None,
     config: Config = None,
     sets: Sets = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="What each of them means, as the page docs/settings.md.")
+    ] = False,
 ) -> None:
     """List every setting with its value, as TOML that --config reads: maxmatch settings > mine.toml"""
+    if markdown:
+        if any(typed is not None for typed in (data, method, labels, config, sets)):
+            raise UsageError("--markdown: the page is of all settings and their defaults; type it alone")
+        from maxmatch.cli.reference import page
+
+        print(page(), end="")
+        return
     from maxmatch.train.recipes import compose
 
     print(compose(config=config, given=given(data, sets, method=method, labels=_absolute(labels))).to_toml(), end="")

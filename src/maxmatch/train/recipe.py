@@ -1,7 +1,9 @@
 """A recipe is every setting of a run, typed: six frozen sections that JSON, TOML and the command line read and write.
 
-`recipe.json` in a run folder is complete: it rebuilds the run. Values `auto` are settled by `resolve` before anything
-else happens, so what is saved is what was used.
+`recipe.json` in a run folder is complete: it rebuilds the run. `resolve` settles `auto` before anything else happens,
+so what is saved is what was used; only how a step runs and who reads pictures is decided anew on each machine.
+
+The sentence below a field says what it means, and is the only place that does: docs/settings.md is made of them.
 """
 
 from __future__ import annotations
@@ -49,20 +51,40 @@ def _is_share(text: str) -> bool:
 
 @dataclass(frozen=True)
 class DataSettings:
+    """What is learned from, and which of it has a label. All from `data.path` on is for folders of pictures alone."""
+
     name: str = "digits"
+    """The data set, as `maxmatch data` lists them, or `folder` for pictures of your own; DATA on the command line."""
     labels: Annotated[int | str, parse_labels] = 20
-    protocol: Protocol = "balanced"  # or proportional, google, usb, paper: data/split.py says what each means
-    exclude_labelled: bool = False  # True: the unlabelled pool leaves the labelled images out
-    path: str | None = None  # a folder of pictures; name is then folder, and the rest of this section is for it
-    label_file: str | None = None  # CSV of path,label
-    side: int = 32  # of the views, in pixels
-    canvas: int | None = None  # pictures are shrunk to this and cropped at random; None: fitted to `side` once
-    middle: float = 1.0  # the share of a test picture's short side that is judged: 0.875 is Resize 256, CenterCrop 224
+    """How many training images show their label: a number, a share such as `10%`, or `all`; behind the @ of DATA."""
+    protocol: Protocol = "balanced"
+    """Who is labelled: as many of each class, by the frequency of the classes, or as Google's code, USB or the paper
+    did it, which differs for SVHN, STL-10 and labels in percent (`data/split.py` has the table)."""
+    exclude_labelled: bool = False
+    """True leaves the labelled images out of the unlabelled pool; false, as in FixMatch, shows them there too."""
+    path: str | None = None
+    """The folder of pictures; DATA on the command line."""
+    label_file: str | None = None
+    """A CSV file of `path,label` that says the labels in place of the folders' names."""
+    side: int = 32
+    """Height and width of a view in pixels, at least 8. For a folder it is chosen from a look at the pictures."""
+    canvas: int | None = None
+    """Pictures are shrunk to fit a square of so many pixels, and each view is a random part of that. `unset`: they are
+    scaled and cropped to `data.side` once, and views are shifted. For a folder it is chosen with `data.side`."""
+    middle: float = 1.0
+    """The share of a test picture's short side that is judged, in its middle: 0.875 is Resize 256, CenterCrop 224."""
     channels: int = 3
-    resident: bool | Auto = "auto"  # keep all pictures in memory; auto: if they take at most a third of it
-    workers: int | Auto = "auto"  # how many decode, for each rank; nothing depends on it
-    decoders: Literal["auto", "threads", "processes"] = "auto"  # who decodes step by step; auto: beside a GPU processes
-    strict: bool = False  # True: refuse what would be left out
+    """1 for grey pictures, 3 for colour; pictures of the other kind are converted."""
+    resident: bool | Auto = "auto"
+    """Whether all pictures are kept in memory, or read in every step. `auto`: kept if they take at most a third of what
+    is free, on the GPU too. No result depends on it."""
+    workers: int | Auto = "auto"
+    """How many decode pictures, for each process that trains. `auto`: one for each core, 16 at most, which the
+    processes of a machine share. No result depends on it."""
+    decoders: Literal["auto", "threads", "processes"] = "auto"
+    """Who decodes pictures that are read in every step. `auto`: processes beside a GPU on Linux, else threads."""
+    strict: bool = False
+    """True refuses a folder with files that can't be read, or that would be left out for another reason."""
 
     @property
     def of_pictures(self) -> bool:
@@ -72,67 +94,140 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class AugmentSettings:
-    policy: str = "fixmatch"  # a preset of RandAugment, cta, cta-fixed, moco, moco-small; None below keeps its own
+    """The weak views, from which pseudo-labels come, and the strong ones: a weak view changed by a policy."""
+
+    policy: str = "fixmatch"
+    """What is done to a strong view: `fixmatch`, `fixmatch-paper`, `usb`, `imagenet` or `gentle` of RandAugment, `cta`
+    or `cta-fixed` of CTAugment, which learns while the net trains, `moco` or `moco-small` for a pretraining."""
     n: int | None = None
+    """RandAugment: how many operations a strong view gets; 0 leaves the cutout alone. `unset`: the policy's own."""
     p: float | None = None
+    """RandAugment: the probability with which each of them is applied. `unset`: the policy's own."""
     levels: tuple[int, int] | None = None
+    """RandAugment: the least and the largest strength that is drawn, from 0 to 10. `unset`: the policy's own."""
     ops: tuple[str, ...] | None = None
-    cutout: int | None = None  # pixels, 0 for none
+    """RandAugment: the operations that are drawn from, such as `rotate,solarize`. `unset`: the policy's own."""
+    cutout: int | None = None
+    """The side in pixels of the square that a strong view has covered; 0 covers none. `unset`: the policy's own."""
     flip: bool = True
-    shift: float = 0.125  # of the side, reflected
-    crop: bool = False  # True: a view is a random part of an image, resized; with data.canvas it always is
-    scale: tuple[float, float] = (0.35, 1.0)  # the share of a picture that a view shows, with data.canvas or crop
-    middle: float | None = None  # where data.canvas is set: views show the middle, this share of the short side
-    shared_crop: bool = False  # True: the K strong views start from one weak crop, the literal reading of the paper
+    """Whether views are mirrored left to right half of the time: false where that changes the class, as of letters."""
+    shift: float = 0.125
+    """How far views are shifted at most, as a share of the side, 0.5 at most: 4 of 32 pixels. What comes in is a
+    reflection. Nothing is shifted where views are random parts (`data.canvas`, `augment.crop`)."""
+    crop: bool = False
+    """True makes each view a random part of the image, resized, in place of the shift; with `data.canvas` it is so."""
+    scale: tuple[float, float] = (0.35, 1.0)
+    """The least and the largest share of a picture's area that a view shows, where views are random parts."""
+    middle: float | None = None
+    """With `data.canvas`: every view is the middle of the picture, this share of its short side, mirrored or not.
+    `unset`: a random part, by `augment.scale`."""
+    shared_crop: bool = False
+    """True lets the K strong views start from the weak view's own crop and flip, the literal reading of the paper;
+    false draws both anew for each, as every implementation does."""
 
 
 @dataclass(frozen=True)
 class NetSettings:
-    name: str = "wrn-28-2"  # wrn-DEPTH-WIDTH, plain-conv, resnet18/34/50, timm:NAME, or your own as module:Class
-    pretrained: bool = False  # True: with published weights, which are downloaded once
+    """The net that is trained."""
+
+    name: str = "wrn-28-2"
+    """`wrn-DEPTH-WIDTH`, a Wide ResNet; `plain-conv`, which the theory covers; `resnet18`, `resnet34` or `resnet50` of
+    torchvision; `timm:NAME`; or your own as `module:Class`. The default is the paper's for images of 32 pixels."""
+    pretrained: bool = False
+    """True starts from published weights, which are downloaded once, for nets of torchvision and timm."""
     dropout: float = 0.0
-    batchnorm_momentum: float | Auto = 0.001  # auto: a horizon of 5 % of the steps, for short runs
+    """The share of features that is dropped while training, in a Wide ResNet's blocks or as timm has it; 0: none."""
+    batchnorm_momentum: float | Auto = 0.001
+    """How much of its running mean and variance BatchNorm takes from each step; 0.001 is FixMatch's, for long runs.
+    `auto`: 1 / (5 % of the steps), at least 0.001, so that a short run's statistics come from its end."""
 
 
 @dataclass(frozen=True)
 class TrainSettings:
+    """How it is trained. The defaults are the paper's for small images, such as 2^20 steps of 64 + 448 images."""
+
     steps: int = 2**20
-    epochs: int | None = None  # passes over the unlabelled images, from which steps and warmup are then made
+    """How many steps, updates of the weights, the run has; where `train.epochs` is set they follow from it."""
+    epochs: int | None = None
+    """The length in passes over the unlabelled images instead, or over the labelled ones where the method looks at no
+    others. `unset`: `train.steps` says it."""
     warmup_epochs: int = 0
-    batch: int = 64  # labelled images a step
-    ratio: int = 7  # unlabelled images for each
-    micro_batch: int | None = None  # images through the net at a time: less memory, a third more work
-    optimizer: Literal["sgd", "muon"] = "sgd"  # muon learns more in a short run (docs/search.md); the papers have sgd
+    """The warm-up in epochs, from which `train.warmup` follows, where `train.epochs` is set."""
+    batch: int = 64
+    """How many labelled images a step has, in all processes together."""
+    ratio: int = 7
+    """How many unlabelled images a step has for each labelled one: 64 labelled and 64 x 7 = 448 unlabelled ones are
+    the "64 + 448" of the docs. Most methods make a weak view and K strong ones of each of the latter."""
+    micro_batch: int | None = None
+    """How many images pass through the net at a time, where memory is short: the step is the same but for BatchNorm,
+    whose batches are these, and takes a third more work. `unset`: all at once."""
+    optimizer: Literal["sgd", "muon"] = "sgd"
+    """SGD as the papers have it, or Muon for the convolutions, which learns more in a short run (docs/search.md)."""
     lr: float = 0.03
-    head_lr: float | None = None  # that of the net's last layer, for finetuning; None: lr
+    """The learning rate, before `train.schedule` lowers it."""
+    head_lr: float | None = None
+    """The learning rate of the net's last layer, for finetuning with `train.init`. `unset`: `train.lr`."""
     momentum: float = 0.9
+    """The share of the last step's direction that goes into the next one, at least 0 and below 1."""
     nesterov: bool = True
-    weight_decay: float = 5e-4  # on convolution and linear weights that are not Muon's, never on biases or BatchNorm
+    """Whether the momentum looks ahead by one step, as Nesterov's does."""
+    weight_decay: float = 5e-4
+    """How strongly weights are drawn to 0: those of convolutions and linear layers that are not Muon's, never biases
+    or BatchNorm."""
     schedule: Schedule = "cosine-7/16"
-    lr_floor: float = 0.0  # the share of lr that a schedule to 0 ends at instead: a long run keeps learning then
-    milestones: tuple[float, ...] = ()  # for that schedule: shares of the training; from each on lr is a tenth
+    """How the learning rate falls, after the warm-up: by FixMatch's cosine to a fifth, by cosines, a line or a parabola
+    to 0, by `train.milestones`, or not at all (`train/schedule.py` has the formulas)."""
+    lr_floor: float = 0.0
+    """The share of `train.lr` that a schedule to 0 ends at instead, so that a long run keeps learning; below 1."""
+    milestones: tuple[float, ...] = ()
+    """For the schedule of that name: shares of the steps, `0.6,0.8` say, from each of which on the rate is a tenth."""
     warmup: int = 0
-    ema_decay: float | Auto = 0.999  # 0 = off; auto: a horizon of 5 % of the steps, for short runs
-    precision: Literal["auto", "float64", "float32", "bf16"] = "auto"  # auto: bf16 on a GPU, float32 elsewhere
-    step: Literal["auto", "eager", "compiled", "captured"] = "auto"  # auto: captured on a GPU, eager elsewhere
-    sync_batchnorm: bool = False  # True: several processes normalise by the statistics of the whole batch
-    kernels: Literal["auto", "torch"] = "auto"  # auto: fused ones where they run (docs/speed.md), else torch's
-    deterministic: bool = False  # the same bits each time on a GPU too, at some cost in speed
+    """Over so many steps the learning rate rises from 0, along a line, before the schedule begins."""
+    ema_decay: float | Auto = 0.999
+    """The decay of the average of the weights, which is what is judged and saved; 0 judges the net itself. `auto`: the
+    average of about the last 5 % of the steps, at most 0.999, for short runs."""
+    precision: Literal["auto", "float64", "float32", "bf16"] = "auto"
+    """In which numbers the net computes while it trains. `auto`: bf16 on a GPU that has it, float32 elsewhere."""
+    step: Literal["auto", "eager", "compiled", "captured"] = "auto"
+    """How a step runs: line by line, compiled, or compiled and replayed as one CUDA graph. `auto`: captured on a GPU
+    (compiled where that can't be, as with several processes), eager elsewhere."""
+    sync_batchnorm: bool = False
+    """True lets several processes normalise by the statistics of the whole batch, as one process would."""
+    kernels: Literal["auto", "torch"] = "auto"
+    """Whose GPU kernels run. `auto`: our fused ones where they can (docs/speed.md), else torch's."""
+    deterministic: bool = False
+    """True gives the same bits each time on a GPU too, at some cost in speed; on a CPU it is so anyway."""
     seed: int = 1
-    fold: int | Auto = "auto"  # which labelled set; auto: the seed
+    """All that is random follows from it: the initial weights, the order of the images, the views."""
+    fold: int | Auto = "auto"
+    """Which labelled set is drawn, by a number. `auto`: the seed, so that seeds 1 to 5 are five labelled sets."""
     device: Device = "auto"
-    init: str | None = None  # a run folder to start from the weights of
-    threads: int | Auto = "auto"  # of the CPU; set again on resume, since sums depend on it
-    checkpoint_every: int = 1024  # steps; 0: once an epoch, where train.epochs is set
+    """What it runs on. `auto`: a CUDA GPU, else Apple's (`mps`), else the CPU."""
+    init: str | None = None
+    """A run folder or weight file whose weights it starts from; of a pretraining all but the head."""
+    threads: int | Auto = "auto"
+    """How many threads of the CPU compute. `auto`: as many as torch takes. A run that goes on has as many again,
+    since the last bits of sums depend on it."""
+    checkpoint_every: int = 1024
+    """Steps between two checkpoints; 0, with `train.epochs`: once an epoch. One is written every five minutes and at
+    the end in any case."""
     evaluate_every: int = 1024
+    """Steps between two evaluations on the test set; 0, with `train.epochs`: once an epoch. The last step has one."""
     log_every: int = 128
+    """Steps between two lines of training figures in metrics.jsonl; 0, with `train.epochs`: once an epoch."""
 
 
 @dataclass(frozen=True)
 class EvaluateSettings:
+    """How it is judged, while it trains and at the end."""
+
     batch: int = 512
-    robust_views: int = 3  # K of robust_error
-    unlabelled: int = 0  # so many unlabelled images, chosen once by the seed, are judged too; 0: none
+    """How many images are judged at a time: more are faster and take more memory."""
+    robust_views: int = 3
+    """K of the robust errors: so many strong views of a test image must be right too; 3 is MaxMatch's own K."""
+    unlabelled: int = 0
+    """How many unlabelled images, a fixed sample by the seed, each evaluation judges against their hidden labels; 0:
+    none."""
 
 
 @dataclass(frozen=True)
