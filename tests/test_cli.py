@@ -648,6 +648,15 @@ def test_settings_lists_everything_and_can_be_given_back(tmp_path, capsys):
     assert "lr = 0.1\n" in call(capsys, "settings", "digits@40", "--set", "train.lr=0.1")[1]
 
 
+def test_settings_are_told_as_a_page_of_them_all(capsys):
+    from maxmatch.cli.reference import page
+
+    assert call(capsys, "settings", "--markdown")[:2] == (0, page())
+    code, out, err = call(capsys, "settings", "digits@40", "--markdown")
+    assert (code, out) == (2, "")
+    assert "type it alone" in err
+
+
 def test_a_program_reads_the_result_and_a_person_is_told_where_it_is(tmp_path, capsys, monkeypatch):
     code, out, err = call(capsys, "train", "digits@20", *SMALL, "--out", tmp_path / "a")
     assert code == 0

@@ -12,8 +12,13 @@ import numpy as np
 import pytest
 
 import maxmatch
+from maxmatch.augment.contrastive import CONTRASTIVE
+from maxmatch.augment.ctaugment import CTA_PRESETS
+from maxmatch.augment.presets import PRESETS
+from maxmatch.cli import reference
 from maxmatch.methods import METHODS
 from maxmatch.methods.catalogue import page
+from maxmatch.nets.foreign import PLAIN, RESNETS
 
 ROOT = Path(__file__).parents[1]
 
@@ -68,6 +73,42 @@ def test_the_version_is_written_once_and_the_same():
 
 def test_the_page_of_methods_is_what_the_command_prints():
     assert (ROOT / "docs" / "methods.md").read_text() == page()
+
+
+def test_the_page_of_settings_is_what_the_command_prints():
+    assert (ROOT / "docs" / "settings.md").read_text() == reference.page()
+
+
+@pytest.mark.parametrize("section", reference.SECTIONS)
+def test_every_setting_has_a_sentence(section):
+    for setting in reference.settings_of(section):
+        assert re.fullmatch(r"[A-Z0-9`].{20,}\.", setting.sentence), f"{setting.name}: {setting.sentence!r}"
+        words = re.findall(r"`([\w-]+)`", setting.takes)
+        assert "auto" not in words or "`auto`: " in setting.sentence, f"{setting.name}: what is auto?"
+        assert "unset" not in words or "`unset`: " in setting.sentence, f"{setting.name}: what is unset?"
+
+
+def test_the_page_of_settings_names_what_no_type_does():
+    said = {
+        setting.name: setting.sentence for section in reference.SECTIONS for setting in reference.settings_of(section)
+    }
+    for name in (*PRESETS, *CTA_PRESETS, *CONTRASTIVE):
+        assert f"`{name}`" in said["augment.policy"]
+    for name in (PLAIN, *RESNETS):
+        assert f"`{name}`" in said["net.name"]
+    named = re.findall(r"`([a-z]+\.[a-z_]+)`", (ROOT / "docs" / "settings.md").read_text())
+    assert {name for name in named if name.partition(".")[0] in reference.SECTIONS} == set(said)
+
+
+def test_the_examples_of_the_page_of_settings_say_the_same(tmp_path, monkeypatch):
+    text = (ROOT / "docs" / "settings.md").read_text()
+    toml, code = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL)[1] for kind in ("toml", "python"))
+    (tmp_path / "mine.toml").write_text(toml)
+    trained = []
+    monkeypatch.setattr(maxmatch, "fit", lambda recipe, out: trained.append(recipe), raising=False)
+    exec(code, {})
+    assert trained == [maxmatch.compose("cifar10@250", config=str(tmp_path / "mine.toml"))]
+    assert (trained[0].train.lr, trained[0].train.steps) == (0.05, maxmatch.compose(config="fast-10min").train.steps)
 
 
 def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
