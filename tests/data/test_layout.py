@@ -264,7 +264,7 @@ def test_links_that_lead_nowhere_or_back(tmp_path):
     (tmp_path / "a/back").unlink()
     (tmp_path / "b/other.png").unlink()
     assert "1 links lead nowhere (a/gone.png); left out" in read_layout(tmp_path).notes[0]
-    with pytest.raises(UsageError, match="lead nowhere .* refuses that"):
+    with pytest.raises(UsageError, match="lead nowhere .*; would be left out: mend that"):
         read_layout(tmp_path, strict=True)
 
 
