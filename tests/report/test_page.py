@@ -455,8 +455,8 @@ def test_whether_more_labels_helped_is_told_on_the_same_test(tmp_path, capsys):
     assert "are left out, because" not in found.text
     assert "On the same 12 test images" in found.text or "All have the same error" in found.text
     assert "taken as they are now" in found.text
-    assert "maxmatch, labels=12, init=no" in found.text
-    assert "maxmatch, labels=14, init=first" in found.text
+    assert "freematch, labels=12, init=no" in found.text
+    assert "freematch, labels=14, init=first" in found.text
     assert "mean ± deviation" not in found.text
     measured = [measure(read_run(run), 1.0, mapped=False) for run in (first, then)]
     pairs, refused = paired([(name, one.test) for name, one in zip(("first", "then"), measured, strict=True)])

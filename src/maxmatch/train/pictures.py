@@ -14,7 +14,8 @@ from maxmatch.data.files import default_workers
 from maxmatch.data.layout import Listing, read_layout
 from maxmatch.data.pictures import Look, Say, load_pictures, look_at
 from maxmatch.errors import UsageError, told
-from maxmatch.methods import PRETRAINING
+from maxmatch.methods import PRETRAINING, method_name
+from maxmatch.methods.base import Consistency
 from maxmatch.nets.device import best_device
 from maxmatch.train.distributed import Ranks
 from maxmatch.train.recipe import DataSettings, Recipe
@@ -25,11 +26,13 @@ ON_CPU: dict[str, dict[str, Any]] = {
     "net": {"name": "wrn-10-1"},
     "train": {"batch": 32, "ratio": 4, "lr": 0.2, "weight_decay": 2e-3},
 }
+# Where no method is asked for: MaxMatch's worst case with thresholds that follow the model (benchmarks/README.md).
+METHOD: dict[str, Any] = {"name": "freematch", "k": 3, "over": "worst"}
 TINY = 40  # pictures of one size up to this are taken as they are
 
 
-def pictures(method: str, data: Mapping[str, Any], device: str = "auto") -> dict[str, dict[str, Any]]:
-    """The settings that suit a folder: the size of its views, a net for them, and as many steps as the device bears.
+def pictures(method: str | None, data: Mapping[str, Any], device: str = "auto") -> dict[str, dict[str, Any]]:
+    """The settings that suit a folder: size of views, net, as many steps as the device bears, and a method if none is.
 
     `data` are the settings data.path and, where there is one, data.label_file. For a CPU three settings were tried on
     Fashion-MNIST as pictures (benchmarks/pictures.py); for a GPU nothing was tuned.
@@ -39,7 +42,7 @@ def pictures(method: str, data: Mapping[str, Any], device: str = "auto") -> dict
     on_gpu = (best_device() if device == "auto" else device) == "cuda"
     asked = data.get("side")
     side = int(str(asked)) if str(asked).isdigit() and int(str(asked)) >= 8 else None  # else it is refused further on
-    return {"method": {"name": method}, **suited(look_at(listing), on_gpu, side)}
+    return {"method": {"name": method} if method else METHOD, **suited(look_at(listing), on_gpu, side)}
 
 
 def suited(look: Look, on_gpu: bool, asked: int | None = None) -> dict[str, dict[str, Any]]:
@@ -82,9 +85,17 @@ def describe(recipe: Recipe) -> str:
     length = f"{train.steps:,} steps (--steps)" if train.epochs is None else f"{train.epochs:,} epochs (--epochs)"
     return (
         f"{listing.root}: {len(listing.files):,} pictures to learn from{labels}, {held}. Chosen: "
+        f"{_method(recipe)} (--method), "
         f"views of {recipe.data.side} px (--set data.side=), {recipe.net.name} (--set net.name=), "
         f"{length}, flips {'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
     )
+
+
+def _method(recipe: Recipe) -> str:
+    """The method, and which of its views count."""
+    method = recipe.method
+    views = f" by the {method.over.spell()} of {method.k} views" if isinstance(method, Consistency) else ""
+    return f"{method_name(method)}{views if views and method.needs.most > 1 else ''}"
 
 
 def load_data(

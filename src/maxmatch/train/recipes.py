@@ -207,7 +207,7 @@ def compose(
         from maxmatch.train.pictures import pictures
 
         typed = overlay(file_values, given)
-        own = pictures(method, typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
+        own = pictures(asked, typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
         if method in PRETRAINING:
             own = {"data": own["data"], "net": {"name": own["net"]["name"]}, **_short_pretraining(own["train"])}
         elif base_name:  # a recipe that is named decides all but the size of the views; ImageNet's that too
