@@ -19,13 +19,16 @@ from safetensors.torch import load_file
 from maxmatch.cli import run
 from maxmatch.data.pictures import Look
 from maxmatch.errors import Interrupted, UsageError, UserError
+from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.methods.freematch import FreeMatch
+from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.decoders import Decoders
 from maxmatch.train.distributed import Ranks
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
-from maxmatch.train.pictures import suited
+from maxmatch.train.pictures import describe, suited
 from maxmatch.train.recipes import compose
 from maxmatch.train.step import Step
 
@@ -75,6 +78,23 @@ def test_what_suits_a_folder_is_chosen_and_open_to_change(photos):
     assert (other.data.side, other.train.steps, other.train.lr) == (24, 9, recipe.train.lr)
     named = compose("folder", config="paper", given={"data": {"path": str(photos)}, "train": {"device": "cpu"}})
     assert (named.net.name, named.train.steps, named.data.side) == ("wrn-28-2", 2**20, 32)
+
+
+def test_a_folder_has_a_method_unless_one_is_asked_for(tmp_path):
+    for number in range(12):
+        place = tmp_path / "labeled" / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), 20 * number, np.uint8)).save(place / f"{number}.png")
+    method = compose(str(tmp_path)).method
+    assert method == FreeMatch(k=3, over="worst")
+    assert "Chosen: freematch by the worst of 3 views (--method)" in describe(compose(str(tmp_path)))
+    assert compose(str(tmp_path), given={"method": {"k": 5}}).method == FreeMatch(k=5, over="worst")
+    assert compose(str(tmp_path), "maxmatch").method == MaxMatch()
+    assert compose(str(tmp_path), "fixmatch").method == FixMatch()
+    assert "Chosen: fixmatch (--method)" in describe(compose(str(tmp_path), "fixmatch"))
+    wrong = "unknown setting 'method.threshold': freematch has no such option, .*; type --method maxmatch, or leave it"
+    with pytest.raises(UsageError, match=wrong):
+        compose(str(tmp_path), given={"method": {"threshold": 0.8}})
 
 
 def test_tiny_pictures_of_one_size_are_taken_as_they_are():

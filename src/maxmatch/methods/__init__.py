@@ -9,8 +9,8 @@ from inspect import get_annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from maxmatch.errors import UsageError, unknown
-from maxmatch.settings import build, find_class, plain
+from maxmatch.errors import UsageError, told, unknown
+from maxmatch.settings import build, field_types, find_class, plain
 
 if TYPE_CHECKING:
     from maxmatch.methods.base import Method
@@ -94,7 +94,17 @@ def make_method(values: Mapping[str, Any]) -> Method:
     viewless = next((key for key in ("k", "over", "strategy") if key in options and not hasattr(cls, key)), None)
     if viewless is not None:
         raise UsageError(f"{values['name']} has no views to choose from: leave {viewless} out")
+    for key in options:
+        if key not in field_types(cls) and (owners := _owners(key)):
+            better = "maxmatch" if "maxmatch" in owners else owners[0]
+            whose = f"{values['name']} has no such option, {told(owners, 4)} {'has' if len(owners) == 1 else 'have'}"
+            raise UsageError(f"unknown setting 'method.{key}': {whose}; type --method {better}, or leave it out")
     return build(cls, options, "method")
+
+
+def _owners(option: str) -> list[str]:
+    """The methods of the registry that have an option of that name."""
+    return [name for name in METHODS if option in field_types(method_class(name))]
 
 
 def method_name(method: Method) -> str:
