@@ -317,6 +317,26 @@ def test_two_jobs_give_the_same_and_a_failing_run_leaves_the_others(whole, broke
     assert f"{fine['last']:.2f} +- -" in out  # one fold has no deviation
 
 
+def test_runs_in_processes_of_their_own_are_told_of(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(benchmark_runs, "SILENCE", 0.05)
+    typed = ["benchmark", "digits@20", "--methods", "fixmatch", "--folds", "2", *SMALL, "--jobs", "2"]
+    code, _, err = call(capfd, *typed, "--out", tmp_path / "b")
+    assert code == 0
+    assert f"fixmatch, fold 1: 0 of {numbers(tmp_path / 'b')[0]['steps']} steps" in err.splitlines()
+
+
+def test_folds_of_a_folder_whose_labels_are_all_shown_are_told_of(tmp_path, capsys, steps):
+    for number in range(24):
+        place = tmp_path / "photos" / ("labeled", "test")[number > 11] / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), 10 * number, np.uint8)).save(place / f"{number}.png")
+    typed = ["--methods", "fixmatch", *SMALL, "--steps", "1"]
+    line = "all labels are shown: folds have the same labelled pictures"
+    for data, folds, told in (("photos", "2", True), ("photos", "1,", False), ("photos@4", "2", False)):
+        words = ["benchmark", tmp_path / data, *typed, "--folds", folds, "--out", tmp_path / f"{data}-{folds}"]
+        assert (line in call(capsys, *words)[2]) is told
+
+
 def test_a_failing_run_in_this_process_leaves_the_others_and_can_be_mended(whole, broken, tmp_path, capsys):
     typed = [
         "benchmark",

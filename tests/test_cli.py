@@ -373,6 +373,7 @@ MISTAKES = [
     (["train", "digits@20", "--method", "fixmatch", "--strategy", "select"], 2, "joint, or --over worst"),
     (["train", "digits@20", "--over", "mean", "--strategy", "selekt"], 2, "choose from auto, joint, select"),
     (["train", "digits@20", "--steps", "0"], 2, "train.steps = 0"),
+    (["train", ""], 2, "the name of the data is empty: type maxmatch train digits@40"),
     (["train", "digits@20", "--steps", "many"], 2, "--steps"),
     (["train", "digits@20", "--epochs", "0"], 2, "train.epochs = 0: it must be at least 1"),
     (["train", "digits@20", "--set", "data.middle=0.875"], 2, "it is for a folder of pictures"),

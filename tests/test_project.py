@@ -191,6 +191,19 @@ def test_the_errors_on_digits_are_those_of_the_record():
         assert re.search(rf"digits, {labels} labels.* \| \*\*{means['maxmatch']}\*\* \| {means['fixmatch']} \|", readme)
 
 
+def test_the_errors_on_a_folder_are_those_of_the_record():
+    readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
+    results = json.loads((ROOT / "benchmarks" / "records" / "pictures.json").read_text())["results"]
+    means = {}
+    for name, mark in (("chosen", "**"), ("maxmatch", ""), ("supervised", "")):
+        errors, robust = ([run["error"]["last"] for run in results[name]], [r["robust_error"] for r in results[name]])
+        means[name] = np.mean(errors)
+        each = " | ".join(f"{error:.2f}" for error in errors)
+        row = f"| {each} | {mark}{means[name]:.2f}{mark} | {np.mean(robust):.1f} |"
+        assert f"{row} {results[name][1]['seconds_total']:.0f} |" in page, name
+    assert f"| **{means['chosen']:.1f}** | (the labels alone: {means['supervised']:.1f}) |" in readme
+
+
 def test_links_lead_to_files_and_headings_that_are_there():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
     wrong = []

@@ -24,6 +24,7 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import date, time
+from numbers import Number
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -250,11 +251,13 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> Any:
     if len(arguments) == 2 and arguments[1] is Ellipsis:
         return tuple(convert(arguments[0], item, name) for item in value)
     if len(value) != len(arguments):
-        raise _wrong(name, list(value), f"{len(arguments)} values")
+        raise UsageError(f"{name} = {list(value)!r}: {len(arguments)} values are wanted")
     return tuple(convert(kind, item, name) for kind, item in zip(arguments, value, strict=True))
 
 
 def _convert_scalar(hint: Any, value: Any, name: str) -> Any:
+    if isinstance(value, Number) and not isinstance(value, int | float) and hasattr(value, "item"):
+        value = value.item()  # a number of numpy's
     if hint is Any or (_is_plain(hint) and isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

@@ -113,8 +113,10 @@ def test_damage_is_one_line_or_one_picture(shards, tmp_path):
         open_shards(tmp_path / "other")
     shutil.copytree(shards, tmp_path / "cut")
     last = tmp_path / "cut/00000.tar"
-    last.write_bytes(last.read_bytes()[:6000])
     found = open_shards(tmp_path / "cut")
+    last.write_bytes(last.read_bytes()[:6000])
+    with pytest.raises(UserError, match=r"00000.tar has 6,000 bytes, its pictures take [\d,]+: copy it there again"):
+        open_shards(tmp_path / "cut")
     lost = next(name for name, place in zip(found.names, found.places, strict=True) if place[1] + place[2] > 6000)
     with pytest.raises(OSError, match="cut off before the end of"):
         found.open(lost)

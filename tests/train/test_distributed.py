@@ -238,6 +238,13 @@ def test_what_several_processes_cannot_do_is_refused(settings, ranks, line):
     check(TrainSettings(**settings), Ranks())
 
 
+def test_a_run_that_is_begun_keeps_its_batch():
+    for batch, ranks, line in ((32, 3, "--nproc_per_node=2 or --nproc_per_node=4"), (2, 4, "--nproc_per_node=2")):
+        with pytest.raises(UsageError, match=f"type {line}$"):
+            check(TrainSettings(batch=batch), Ranks(0, ranks), begun=True)
+    check(TrainSettings(batch=32), Ranks(0, 4), begun=True)
+
+
 def test_several_ranks_are_not_captured(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     method, gpu = compose("digits", "maxmatch").method, torch.device("cuda")

@@ -56,6 +56,7 @@ def run_benchmark(
         if left:
             refuse_unfinished_start(left)
             check(left)
+            _tell_of_folds(runs)
         folder.mkdir(parents=True, exist_ok=True)
         with alone_in(folder):
             _do(left, record, command, jobs)
@@ -63,6 +64,14 @@ def run_benchmark(
     failed = sum(row["state"] == "failed" for row in record.rows)
     if failed:
         raise UserError(f"{failed} of {len(runs)} runs failed, see above; to try them again, type {command}")
+
+
+def _tell_of_folds(runs: Sequence[Planned]) -> None:
+    """Folds are labelled sets, but where all labels are shown there is only one."""
+    data = runs[0].recipe.data
+    if data.labels == "all" and data.of_pictures and len({run.fold for run in runs}) > 1:
+        shown = f"folds have the same labelled pictures and differ in their seed alone; {data.path}@N shows N labels"
+        _say(f"all labels are shown: {shown}, others in each fold")
 
 
 def show_saved(folder: Path, as_json: bool = False) -> None:

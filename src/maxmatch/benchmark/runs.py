@@ -26,11 +26,13 @@ from maxmatch.nets.device import find_device
 from maxmatch.train.checkpoint import Progress, saved_progress
 from maxmatch.train.decoders import stops
 from maxmatch.train.fit import draw_split, finished_result, fit
+from maxmatch.train.log import read_metrics
 from maxmatch.train.pictures import digest_of_pictures, load_data
 from maxmatch.train.recipe import DataSettings
 from maxmatch.train.resume import own_parts, resumed_recipe, same_code
 from maxmatch.train.start import find_start
 
+SILENCE = 60.0  # seconds after which runs in processes of their own are told of
 LONGEST = 1000  # letters of what a method that failed has to say
 
 
@@ -171,7 +173,9 @@ def _apart(
                 process, ear = _start(run, threads)
                 running[process.sentinel] = run, process, ear
             ears = {ear: end for end, (_, _, ear) in running.items() if end not in heard}
-            ready = wait([*running, *ears])
+            ready = wait([*running, *ears], SILENCE)
+            if not ready:
+                _tell_how_far([run for run, _, _ in running.values()])
             for ear, end in ears.items():
                 if ear in ready or end in ready:  # one that has much to say ends only when it was heard
                     heard[end] = _hear(ear)
@@ -184,6 +188,16 @@ def _apart(
                 ended(run, outcome)
     finally:
         _stop([process for _, process, _ in running.values()])
+
+
+def _tell_how_far(runs: Sequence[Planned]) -> None:
+    """How many steps runs have logged: their own processes say nothing."""
+    for run in runs:
+        logged, settings = read_metrics(run.folder / "metrics.jsonl"), run.recipe.train
+        done = logged[-1]["step"] if logged else 0
+        of = f" of {settings.steps:,}" if settings.epochs is None else ""
+        with suppress(OSError):
+            print(f"{run}: {done:,}{of} steps", file=sys.stderr, flush=True)
 
 
 def _start(run: Planned, threads: int) -> tuple[Any, Connection]:

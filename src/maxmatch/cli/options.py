@@ -134,6 +134,8 @@ def one_length(steps: int | None, epochs: int | None) -> None:
 
 def parse_data(text: str) -> list[tuple[str, str, Any]]:
     """`name[@labels]`, or a folder: what exists, has a `/` in it or begins with a dot, perhaps with @labels."""
+    if not text.strip():
+        raise UsageError("the name of the data is empty: type maxmatch train digits@40, or a folder of pictures")
     name, at, labels = text.partition("@")
     if "/" in text or text.startswith(".") or Path(text).exists() or Path(text.rpartition("@")[0] or "-").is_dir():
         folder, at, labels = (text, "", "") if Path(text).exists() or not at else text.rpartition("@")

@@ -119,6 +119,7 @@ def predict(
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Label the pictures of a folder: path, label and confidence, one row per readable file. Any number of files."""
+    out = None if out == Path("-") else out  # as most tools have it, standard output
     if out is not None:
         refuse_to_replace(out, force)
     if unlabeled:

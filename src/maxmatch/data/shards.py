@@ -115,12 +115,24 @@ def open_shards(root: Path) -> Shards:
         rows = _read_index(root / INDEX) if (root / INDEX).exists() else list(_scan(root))
         names, labels, tests, shards, offsets, sizes = zip(*rows, strict=True)
         whole = [(str(a), int(b), int(c)) for a, b, c in zip(shards, offsets, sizes, strict=True)]
+        _refuse_short(root, whole)
         return Shards(root, names, labels, [str(test) == "1" for test in tests], whole)
     except FileNotFoundError as error:
         raise UserError(f"{error.filename}: a shard that the index names is missing; restore it") from None
     except (OSError, ValueError, KeyError, tarfile.TarError) as error:
         again = "restore them, or make them again with maxmatch data shard"
         raise UserError(f"{root}: its shards can't be read ({error}); {again}") from None
+
+
+def _refuse_short(root: Path, whole: Sequence[tuple[str, int, int]]) -> None:
+    """A shard that ends before its last picture does was not copied to its end."""
+    ends: dict[str, int] = {}
+    for shard, offset, size in whole:
+        ends[shard] = max(ends.get(shard, 0), offset + size)
+    for shard, end in ends.items():
+        found = (root / shard).stat().st_size
+        if found < end:
+            raise UserError(f"{root / shard} has {found:,} bytes, its pictures take {end:,}: copy it there again")
 
 
 def _left_over(out: Path) -> list[Path]:

@@ -56,11 +56,11 @@ class Classifier:
 
 
 def load(run: str | Path, device: str = "cpu") -> Classifier:
-    """The classifier of a finished run folder."""
+    """The classifier of a finished run folder, or of a weight file."""
     folder = Path(run)
-    if not folder.is_dir():
+    if not folder.exists():
         raise UsageError(f"{folder}: there is no such run folder; type maxmatch train ... --out {folder}")
-    net, info = load_model(folder / "model.safetensors")
+    net, info = load_model(folder / "model.safetensors" if folder.is_dir() else folder)
     if not info.classes:
         raise UsageError(f"{folder} is a pretraining and knows no classes: type maxmatch train DATA --init {folder}")
     return Classifier(net.to(find_device(device)), info.classes, info.preprocessing)

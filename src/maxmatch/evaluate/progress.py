@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from contextlib import suppress
 
 from rich.console import Console
 from rich.progress import Progress
@@ -38,4 +39,5 @@ class Told:
             self.bar.update(self.task, completed=self.done)
         elif not self.quiet and time.monotonic() - self.last > SILENCE:
             self.last = time.monotonic()
-            print(f"{self.what} {self.done}/{self.total}", file=sys.stderr, flush=True)
+            with suppress(OSError):  # who reads it may be gone
+                print(f"{self.what} {self.done}/{self.total}", file=sys.stderr, flush=True)

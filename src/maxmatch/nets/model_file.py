@@ -52,7 +52,8 @@ def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
     tensors, metadata = read_tensors(path)
     info = _info(path, metadata)
     channels, *size = info.preprocessing.shape
-    net = make_net(classes=len(info.classes), channels=channels, size=(size[0], size[1]), **info.net)
+    with torch.random.fork_rng([]):  # the weights it draws are replaced; the caller's generator stays where it was
+        net = make_net(classes=len(info.classes), channels=channels, size=(size[0], size[1]), **info.net)
     dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
     try:
         net.to(dtype).load_state_dict(tensors)
@@ -81,6 +82,8 @@ def _in_order(content: bytes) -> bytes:
 
 def _info(path: Path, metadata: Mapping[str, str]) -> ModelInfo:
     version = json.loads(metadata.get("format_version", "0"))
+    if "progress" in metadata:
+        raise UsageError(f"{path} is a checkpoint: give the folder of its run, {path.parent.parent}")
     if version != FORMAT_VERSION:
         raise UserError(
             f"{path} has format {version}, this version reads {FORMAT_VERSION}: train it again with maxmatch train"
@@ -118,4 +121,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             hint = "give the folder of a run, as maxmatch train makes it, or the file that save wrote"
         raise UsageError(f"{path} is missing: {hint}") from None
     except (SafetensorError, OSError, ValueError) as error:
-        raise UserError(f"{path} is damaged ({error}): train again, or restore the file") from None
+        again = f"maxmatch train --resume --out {shlex.quote(str(path.parent))}"
+        left = path.name == "model.safetensors" and any((path.parent / "checkpoint").glob("*.safetensors"))
+        remedy = f"delete it and type {again}, which writes it anew" if left else "train again, or restore the file"
+        raise UserError(f"{path} is damaged ({error}): {remedy}") from None

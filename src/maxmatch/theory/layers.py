@@ -75,7 +75,7 @@ def read_net(net: nn.Module, shape: Shape) -> Reading:
     layers, seen = [], _Seen()
     for node in graph.graph.nodes:
         module = _module(node, modules)
-        takes = sizes[node.args[0]] if node.args and isinstance(node.args[0], fx.Node) else ()
+        takes = sizes.get(node.args[0], ()) if node.args and isinstance(node.args[0], fx.Node) else ()
         if isinstance(module, nn.Conv2d | nn.Linear):
             norm = modules[str(folded[node].target)] if node in folded else None
             kind = "linear" if isinstance(module, nn.Linear) else "convolution"

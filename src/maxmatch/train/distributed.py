@@ -172,11 +172,16 @@ def averaged_gradients(
         return DistributedDataParallel(Whole(losses, net, state), broadcast_buffers=False)
 
 
-def check(settings: TrainSettings, ranks: Ranks) -> None:
-    """Refuse what several processes can't do."""
+def check(settings: TrainSettings, ranks: Ranks, begun: bool = False) -> None:
+    """Refuse what several processes can't do; a run that is begun keeps its batch, others may take another."""
     n, batch = ranks.count, settings.batch
     if n == 1:
         return
+    if batch % n and begun:
+        parts = [count for count in range(1, batch + 1) if batch % count == 0]
+        fitting = {max(count for count in parts if count < n), min((c for c in parts if c > n), default=batch)}
+        told = " or ".join(f"--nproc_per_node={count}" for count in sorted(fitting))
+        raise UsageError(f"train.batch = {batch}: {n} processes can't have equal parts of it; type {told}")
     if batch % n:
         near = ", ".join(f"--set train.batch={b}" for b in sorted({max(n, batch // n * n), -(-batch // n) * n}))
         raise UsageError(f"train.batch = {batch}: {n} processes can't have equal parts of it; type {near}")

@@ -12,9 +12,8 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +38,7 @@ from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import save_model
 from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.claim import claim, put_back, refuse_taken, replacing
 from maxmatch.train.distributed import Ranks, check, joined
 from maxmatch.train.endings import one_line_errors, one_voice, to_resume
@@ -74,6 +74,12 @@ def fit(
     torchrun, all processes call it alike: they train together, rank 0 writes, and each returns the result.
     """
     started = time.time() if started is None else started
+    if not isinstance(recipe, Recipe):
+        raise UsageError(f"fit({recipe!r}): a recipe is wanted, such as maxmatch.compose('digits@40', 'maxmatch')")
+    if data is not None and not isinstance(data, Images):
+        raise UsageError(f"fit(data={type(data).__name__}): images are wanted, maxmatch.from_arrays(x, y)")
+    if resume and force:
+        raise UsageError("fit(resume=True, force=True): go on with a run, or replace it; leave one of them out")
     loggers = {name: find_logger(name) for name in log}
     folder = Path(out)
     if data is not None:
@@ -90,7 +96,7 @@ def fit(
         joined(recipe.train.device) as ranks, one_voice(recipe, folder, ranks), own_generators(recipe),
         torch_settings(recipe), one_line_errors(recipe, folder, ranks),
     ):  # fmt: skip
-        check(recipe.train, ranks)
+        check(recipe.train, ranks, resume)
         if len(set(ranks.everyones(resume))) > 1:
             raise UsageError(f"a machine has joined a run that was begun: type {to_resume(recipe, folder, ranks)}")
         training = (
@@ -204,7 +210,11 @@ def go_on(
 
 
 def _teller(quiet: bool) -> Callable[[str], None]:
-    return (lambda line: None) if quiet else partial(print, file=sys.stderr, flush=True)
+    def tell(line: str) -> None:
+        with suppress(OSError):  # who reads it may be gone
+            print(line, file=sys.stderr, flush=True)
+
+    return (lambda line: None) if quiet else tell
 
 
 def draw_split(recipe: Recipe, images: Images) -> Split:
@@ -248,7 +258,12 @@ def _build(
 
 
 def finished_result(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
-    """The result of a run that has done all its steps, else None."""
+    """The result of a run that has done all its steps, else None; also None where its model can be made again.
+
+    That is where the file was lost and a checkpoint is left: to go on is to write it again.
+    """
+    if not (folder / "model.safetensors").exists() and checkpoints(folder / "checkpoint"):
+        return None
     try:
         result: dict[str, Any] = json.loads((folder / "result.json").read_text())
     except (OSError, ValueError):

@@ -78,7 +78,8 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
+    """Its lines; what is no text, after a power cut for example, becomes a line that is not sound."""
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
 
 
 def _step_of(line: str) -> float:
@@ -154,7 +155,8 @@ class Screen:
         first, since = self._first or (step, now)
         if first < step < self.steps:
             told += f", about {roughly((now - since) / (step - first) * (self.steps - step))} left"
-        print(told, file=sys.stderr, flush=True)
+        with suppress(OSError):  # nobody may read it any more, or the log's disk is full: no reason to end a training
+            print(told, file=sys.stderr, flush=True)
 
     def tell(self, text: str) -> None:
         """A line that stays, unless `quiet`."""
@@ -163,4 +165,5 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        with suppress(OSError, SystemExit):  # of a pipe that is closed rich makes an exit
+            self.console.print(text, highlight=False, markup=False, soft_wrap=True)

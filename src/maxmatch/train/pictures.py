@@ -26,7 +26,7 @@ ON_CPU: dict[str, dict[str, Any]] = {
     "net": {"name": "wrn-10-1"},
     "train": {"batch": 32, "ratio": 4, "lr": 0.2, "weight_decay": 2e-3},
 }
-# Where no method is asked for: MaxMatch's worst case with thresholds that follow the model (benchmarks/README.md).
+# Where no method is asked for: MaxMatch's worst case with thresholds that follow the model (docs/results.md).
 METHOD: dict[str, Any] = {"name": "freematch", "k": 3, "over": "worst"}
 TINY = 40  # pictures of one size up to this are taken as they are
 
@@ -34,8 +34,8 @@ TINY = 40  # pictures of one size up to this are taken as they are
 def pictures(method: str | None, data: Mapping[str, Any], device: str = "auto") -> dict[str, dict[str, Any]]:
     """The settings that suit a folder: size of views, net, as many steps as the device bears, and a method if none is.
 
-    `data` are the settings data.path and, where there is one, data.label_file. For a CPU three settings were tried on
-    Fashion-MNIST as pictures (benchmarks/pictures.py); for a GPU nothing was tuned.
+    `data` are the settings data.path and, where there is one, data.label_file. For a CPU some settings were tried on
+    Fashion-MNIST as pictures (benchmarks/pictures.py, docs/results.md); for a GPU nothing was tuned.
     """
     strict, labels = data.get("strict", False) is True, method not in PRETRAINING
     listing = _listing(data.get("path"), data.get("label_file"), strict, labels)

@@ -158,7 +158,7 @@ PRETRAIN = "moco"  # that of a method of `methods.PRETRAINING`
 
 
 def compose(
-    dataset: str | None = None,
+    dataset: str | Path | None = None,
     method: str | None = None,
     config: str | None = None,
     given: Mapping[str, Any] | None = None,
@@ -170,6 +170,10 @@ def compose(
     >>> compose("cifar10@40", "fixmatch").data.labels
     40
     """
+    if not isinstance(given or {}, Mapping) or not isinstance(dataset or "", str | Path):
+        wrong = f"given = {given!r}" if isinstance(dataset or "", str | Path) else f"compose({dataset!r})"
+        raise UsageError(f"{wrong}: type it as compose('digits@40', 'maxmatch', given={{'train': {{'steps': 100}}}})")
+    dataset = str(dataset) if isinstance(dataset, Path) else dataset
     given = with_nones(_sections(given or {}, "settings"))
     base_name, file_values = read_config(config)
     typed_name, file_name = (values.get("method", {}).get("name") for values in (given, file_values))
@@ -226,7 +230,11 @@ def compose(
     typed = overlay(file_values, given)
     if "steps" in given.get("train", {}) and "epochs" not in given["train"]:  # over those of a file, too
         typed["train"] = {k: v for k, v in typed["train"].items() if k not in EPOCHS or k in given["train"]}
-    recipe = Recipe.from_dict(fitting(overlay(*layers), typed, base_name, str(dataset)))
+    values = overlay(*layers)
+    for name in ("path", "label_file"):  # a run is asked from other places, too
+        if isinstance(place := values["data"].get(name), str):
+            values["data"][name] = str(Path(place).absolute())
+    recipe = Recipe.from_dict(fitting(values, typed, base_name, str(dataset)))
     _refuse_two_lengths(recipe, given.get("train", {}))
     _refuse_parts(recipe, given.get("augment", {}))
     return recipe

@@ -56,7 +56,15 @@ def take_weights(training: Training, start: Path) -> None:
         if encoder:
             mine = {n: t for n, t in target.state_dict().items() if n.startswith(head_prefix(target))}
             weights = {n: t for n, t in net.state_dict().items() if not n.startswith(head_prefix(net))} | mine
-        target.load_state_dict(weights)
+        try:
+            target.load_state_dict(weights)
+        except RuntimeError:  # of a transformer the embedding of places, for example
+            side = theirs.preprocessing.height
+            fix = f"type --set data.side={side}" if side != ours.preprocessing.height else "leave --init out"
+            raise UsageError(
+                f"{start}: its weights are for images of {side} px, and {ours.net['name']} has others for those of "
+                f"{ours.preprocessing.height}; {fix}"
+            ) from None
 
 
 def own_generators(recipe: Recipe) -> AbstractContextManager[None]:
