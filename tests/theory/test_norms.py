@@ -270,3 +270,19 @@ def test_the_lipschitz_lemma_needs_its_power():
     assert rate <= math.exp(bounds.log_lipschitz(**arguments))
     printed = math.exp(step / (1 + nu))
     assert rate > 100 * printed
+
+
+class Shaped(nn.Module):
+    """A net that asks for its images' shape, as transformers do: a node of its graph that holds no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.head = nn.Conv2d(2, 3, 3), nn.Linear(3 * 5 * 5, 4)
+
+    def forward(self, x):
+        return self.head(self.convolution(x).reshape(x.shape[0], -1))
+
+
+def test_a_net_that_asks_for_a_shape_is_read():
+    found = read_net(Shaped().eval(), (2, 7, 7))
+    assert [(layer.name, layer.kind) for layer in found.layers] == [("convolution", "convolution"), ("head", "linear")]
