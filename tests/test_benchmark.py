@@ -337,6 +337,15 @@ def test_folds_of_a_folder_whose_labels_are_all_shown_are_told_of(tmp_path, caps
         assert (line in call(capsys, *words)[2]) is told
 
 
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path, capsys, steps):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "mine.png").touch()
+    code, _, err = call(capsys, *COMMAND, "--out", tmp_path / "photos")
+    assert code == 2
+    assert "photos is not empty and holds no benchmark: give another --out" in err
+    assert not steps
+
+
 def test_a_failing_run_in_this_process_leaves_the_others_and_can_be_mended(whole, broken, tmp_path, capsys):
     typed = [
         "benchmark",

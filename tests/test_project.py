@@ -125,6 +125,20 @@ def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
     assert result["unlabeled_loss"] > 0
 
 
+def test_the_net_of_the_guide_trains_and_is_pretrained(tmp_path, monkeypatch):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "write_a_method.md").read_text(), re.DOTALL)
+    (tmp_path / "small.py").write_text(blocks[1])
+    monkeypatch.syspath_prepend(tmp_path)
+    net = {"name": "small:Small"}
+    first = maxmatch.compose("digits", "moco", given={"train": {"steps": 2, "batch": 16}, "net": net})
+    maxmatch.fit(first, tmp_path / "first", quiet=True)
+    given = {"train": {"steps": 2, "init": str(tmp_path / "first")}, "net": net}
+    for method in ("maxmatch", "remixmatch"):
+        result = maxmatch.fit(maxmatch.compose("digits", method, given=given), tmp_path / method, quiet=True)
+        assert result["net"] == "small:Small"
+        assert result["steps"] == 2
+
+
 def test_the_errors_and_seconds_of_readme_and_results_are_those_of_the_records():
     readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
     records = ROOT / "benchmarks" / "records"

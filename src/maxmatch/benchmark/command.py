@@ -44,6 +44,7 @@ def run_benchmark(
             raise UsageError(f"{error}; for the table alone: maxmatch benchmark --only-table --out {folder}") from None
         raise
     refuse_other_pictures(runs)
+    _refuse_taken(folder, [run for run, result in results.items() if result is None and not is_begun(run)], runs)
     record = Record(folder, runs, command)
     for run, result in results.items():
         if result is not None:
@@ -64,6 +65,14 @@ def run_benchmark(
     failed = sum(row["state"] == "failed" for row in record.rows)
     if failed:
         raise UserError(f"{failed} of {len(runs)} runs failed, see above; to try them again, type {command}")
+
+
+def _refuse_taken(folder: Path, fresh: Sequence[Planned], runs: Sequence[Planned]) -> None:
+    """A folder with other things in it, pictures for example, is no place for runs."""
+    if len(fresh) < len(runs) or not folder.is_dir() or (folder / "benchmark.json").exists():
+        return
+    if any(not path.name.startswith(".") for path in folder.iterdir()):
+        raise UsageError(f"{folder} is not empty and holds no benchmark: give another --out")
 
 
 def _tell_of_folds(runs: Sequence[Planned]) -> None:
