@@ -46,7 +46,7 @@ def test_ranks_do_more_than_plain_steps_as_one(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     unkilled = killed_by_torchrun(tiny.make_folder(tmp_path / "imagenet", train=10), tmp_path / "killed")
     pictures = tiny.make_folder(tmp_path / "pictures", classes=3, train=6, val=2)
-    learn = words("train", f"{pictures}@6", "train.sync_batchnorm=true", "method.threshold=0.4")
+    learn = words("train", f"{pictures}@6", "train.sync_batchnorm=true", "method.name=maxmatch", "method.threshold=0.4")
     contrast = words("pretrain", pictures, "method.queue=20", "method.dimension=8", "method.companies=2")
     with mock.patch.dict("train.test_distributed.CASES", CASES):
         plain, compiled = recipe("pseudo-label"), recipe("pseudo-label", step="compiled")

@@ -127,7 +127,7 @@ def test_precedence_is_recipe_config_then_what_is_typed(tmp_path):
         ({"train": {"lr": -1.0}}, "train.lr = -1.0"),
         ({"train": 3}, "settings stand in the sections"),
         ({"data": {"labels": "ten"}}, "type a number of labels"),
-        ({"augment": {"levels": [1, 2, 3]}}, "2 values is wanted"),
+        ({"augment": {"levels": [1, 2, 3]}}, "2 values are wanted"),
         ({"method": {"name": "maxmatch", "threshold": 2}}, "threshold = 2: a number from 0 to 1 is wanted"),
     ],
 )
