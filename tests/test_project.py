@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import json
 import re
@@ -275,6 +276,26 @@ def test_the_tables_of_the_search_are_those_of_their_records():
         more = found["last"] - first
         told = f" {more.mean():+.2f} +- {more.std(ddof=1) / len(more) ** 0.5:.2f} "
         assert difference == told or (method == rows[0][0] and not difference.strip()), method
+
+
+def test_the_errors_by_learning_rate_are_those_of_the_records():
+    """Means of the evaluations within 2,100 steps of where a cosine from .02 has come down to the rate."""
+    text, records = (ROOT / "docs" / "search.md").read_text(), ROOT / "benchmarks" / "records"
+    table = text.partition("when the learning rate has come down to")[2].partition("(Means of")[0]
+    rates = [float(rate) for rate in re.findall(r" (\.\d+) ", table.splitlines()[0].replace("|", " "))]
+    assert len(rates) == 8
+    for steps, place in (
+        (36_000, "cifar10-250-finals-lr.02/worst-3-3"),
+        (52_000, "cifar10-250-finals-52000/worst-3-3"),
+        (200_000, "cifar10-250-alone/fast-10min-200000"),
+    ):
+        lines = gzip.decompress((records / f"{place}.jsonl.gz").read_bytes()).splitlines()
+        logged = [line for line in map(json.loads, lines) if line["kind"] == "evaluate"]
+        shown = re.search(rf"^\| {steps:,} steps .*?\) \| (.*) \|$", table, re.MULTILINE)[1].split(" | ")
+        places = [steps * np.arccos(2 * rate / 0.02 - 1) / np.pi for rate in rates]
+        near = [[line["error"] for line in logged if abs(line["step"] - at) <= 2100] for at in places]
+        assert [float(error) for error in shown[:-1]] == pytest.approx([np.mean(e) for e in near], abs=0.051), steps
+        assert shown[-1] == f"{logged[-1]['error']:.2f}"
 
 
 def _by_fold(folder, method):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 FEW = 10  # so many names are told, and the rest counted
 
@@ -74,6 +76,12 @@ def said(problem: Exception) -> str:
     'ValueError: two lines'
     """
     return f"{type(problem).__name__}: {' '.join(str(problem).split())[:200]}"
+
+
+def tell(line: str) -> None:
+    """A line on standard error. Nobody may read it any more, or the log's disk is full: no reason to end a training."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def told(names: Sequence[str], few: int = FEW) -> str:

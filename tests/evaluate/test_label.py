@@ -15,6 +15,7 @@ import torch
 from PIL import Image
 
 import maxmatch
+from maxmatch.cli import run as command
 from maxmatch.errors import UsageError, UserError
 from maxmatch.evaluate import label, progress
 from maxmatch.evaluate.label import batch_size, batches, label_folder, read_ahead
@@ -91,6 +92,13 @@ def test_the_next_likely_classes(run, pictures, tmp_path):
         )
     with pytest.raises(UsageError, match="--top 11: there are 10 classes"):
         label_folder(run, pictures, None, top=11)
+
+
+def test_a_dash_is_standard_output(run, pictures, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert command(["predict", str(run), str(pictures), "--out", "-"]) == 0
+    assert capsys.readouterr().out.startswith("path,label,confidence\n0/0000.png,")
+    assert not Path("-").exists()
 
 
 def test_only_a_bounded_number_of_pictures_is_held(pictures, monkeypatch):

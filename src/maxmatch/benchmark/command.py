@@ -22,7 +22,7 @@ from maxmatch.benchmark.runs import (
     run_all,
 )
 from maxmatch.benchmark.wanted import Planned
-from maxmatch.errors import Interrupted, UsageError, UserError
+from maxmatch.errors import Interrupted, UsageError, UserError, tell
 from maxmatch.files import alone_in
 
 
@@ -44,7 +44,8 @@ def run_benchmark(
             raise UsageError(f"{error}; for the table alone: maxmatch benchmark --only-table --out {folder}") from None
         raise
     refuse_other_pictures(runs)
-    _refuse_taken(folder, [run for run, result in results.items() if result is None and not is_begun(run)], runs)
+    if not any(result is not None or is_begun(run) for run, result in results.items()):
+        _refuse_taken(folder)
     record = Record(folder, runs, command)
     for run, result in results.items():
         if result is not None:
@@ -67,11 +68,10 @@ def run_benchmark(
         raise UserError(f"{failed} of {len(runs)} runs failed, see above; to try them again, type {command}")
 
 
-def _refuse_taken(folder: Path, fresh: Sequence[Planned], runs: Sequence[Planned]) -> None:
+def _refuse_taken(folder: Path) -> None:
     """A folder with other things in it, pictures for example, is no place for runs."""
-    if len(fresh) < len(runs) or not folder.is_dir() or (folder / "benchmark.json").exists():
-        return
-    if any(not path.name.startswith(".") for path in folder.iterdir()):
+    held = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    if held and "benchmark.json" not in held:
         raise UsageError(f"{folder} is not empty and holds no benchmark: give another --out")
 
 
@@ -80,7 +80,7 @@ def _tell_of_folds(runs: Sequence[Planned]) -> None:
     data = runs[0].recipe.data
     if data.labels == "all" and data.of_pictures and len({run.fold for run in runs}) > 1:
         shown = f"folds have the same labelled pictures and differ in their seed alone; {data.path}@N shows N labels"
-        _say(f"all labels are shown: {shown}, others in each fold")
+        tell(f"all labels are shown: {shown}, others in each fold")
 
 
 def show_saved(folder: Path, as_json: bool = False) -> None:
@@ -114,16 +114,16 @@ def train_left(
     """Run what is left of `runs` and say so: which, how many are left, how it ended; `note` hears of each."""
     count = len(runs)
     if len(left) < count:
-        _say(f"{count - len(left)} of {count} runs are finished already")
+        tell(f"{count - len(left)} of {count} runs are finished already")
     ended: list[Planned] = []
 
     def begin(run: Planned) -> None:
-        _say(f"{run}: {'goes on' if is_begun(run) else 'begins'} (run {runs.index(run) + 1} of {count})")
+        tell(f"{run}: {'goes on' if is_begun(run) else 'begins'} (run {runs.index(run) + 1} of {count})")
 
     def end(run: Planned, outcome: Outcome) -> None:
         ended.append(run)
         note(run, outcome)
-        _say(f"{run}: {_tell(outcome)}; {len(left) - len(ended)} left")
+        tell(f"{run}: {_tell(outcome)}; {len(left) - len(ended)} left")
 
     try:
         run_all(left, jobs, begin, end)
@@ -150,7 +150,3 @@ def _show(found: dict[str, Any], as_json: bool) -> None:
     console = Console(emoji=False, width=None if sys.stdout.isatty() else 120)
     for part in page(found):
         console.print(part, highlight=False, markup=False, soft_wrap=isinstance(part, str))
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -20,7 +20,7 @@ import torch
 from maxmatch.bench.clock import failure, release
 from maxmatch.benchmark.wanted import Planned
 from maxmatch.data.split import load_split, saved_left_out
-from maxmatch.errors import Interrupted, UsageError, UserError
+from maxmatch.errors import Interrupted, UsageError, UserError, tell
 from maxmatch.nets import make_net
 from maxmatch.nets.device import find_device
 from maxmatch.train.checkpoint import Progress, saved_progress
@@ -196,8 +196,7 @@ def _tell_how_far(runs: Sequence[Planned]) -> None:
         logged, settings = read_metrics(run.folder / "metrics.jsonl"), run.recipe.train
         done = logged[-1]["step"] if logged else 0
         of = f" of {settings.steps:,}" if settings.epochs is None else ""
-        with suppress(OSError):
-            print(f"{run}: {done:,}{of} steps", file=sys.stderr, flush=True)
+        tell(f"{run}: {done:,}{of} steps")
 
 
 def _start(run: Planned, threads: int) -> tuple[Any, Connection]:

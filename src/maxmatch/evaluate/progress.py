@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from contextlib import suppress
 
 from rich.console import Console
 from rich.progress import Progress
+
+from maxmatch.errors import tell
 
 SILENCE = 30.0  # seconds between two lines where there is no terminal
 
@@ -39,5 +39,4 @@ class Told:
             self.bar.update(self.task, completed=self.done)
         elif not self.quiet and time.monotonic() - self.last > SILENCE:
             self.last = time.monotonic()
-            with suppress(OSError):  # who reads it may be gone
-                print(f"{self.what} {self.done}/{self.total}", file=sys.stderr, flush=True)
+            tell(f"{self.what} {self.done}/{self.total}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from maxmatch.benchmark.command import train_left
 from maxmatch.benchmark.figures import Row
 from maxmatch.benchmark.runs import Outcome, check, find_result, is_begun, refuse_other_pictures
 from maxmatch.benchmark.wanted import Planned
-from maxmatch.errors import UsageError, UserError
+from maxmatch.errors import UsageError, UserError, tell
 from maxmatch.files import alone_in, write_safely
 from maxmatch.paper.found import Found, collect, loss_curves, runtime_rows, summary
 from maxmatch.paper.imagenet import curve_rows
@@ -65,7 +64,7 @@ def _train(wanted: Wanted, jobs: int) -> dict[Path, str]:
     before = [run for run in wanted.before if find_result(run) is None]
     left = [run for run in runs if find_result(run) is None]
     if not left:
-        _say(f"{wanted.target.name}: all {len(runs)} runs are finished already")
+        tell(f"{wanted.target.name}: all {len(runs)} runs are finished already")
         return {}
     for panel in wanted.panels:  # refuse data, labels, net and device before the first run takes its time
         missing = [run for run in panel.runs if run in left]
@@ -119,7 +118,7 @@ def _csv_rows(found: Found, embedding: Embedding | None) -> Sequence[Row]:
 def _embed(found: Found) -> Embedding:
     from maxmatch.paper.embedding import embed
 
-    _say("t-SNE of the features")
+    tell("t-SNE of the features")
     row, device = found.finished[0], found.wanted.runs[0].recipe.train.device
     return embed(found.wanted.out / row["folder"], found.wanted.budget, row["seed"], device)
 
@@ -183,7 +182,3 @@ def _note_jobs(wanted: Wanted, runs: Sequence[Planned], jobs: int) -> None:
 
 def _place(out: Path, folder: Path) -> str:
     return folder.relative_to(out).as_posix()
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from maxmatch.data.split import (
     share_split,
     shares_follow,
 )
-from maxmatch.errors import UsageError, UserError
+from maxmatch.errors import UsageError, UserError, tell
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, find_device
 from maxmatch.nets.foreign import pixel_values
@@ -210,10 +209,6 @@ def go_on(
 
 
 def _teller(quiet: bool) -> Callable[[str], None]:
-    def tell(line: str) -> None:
-        with suppress(OSError):  # who reads it may be gone
-            print(line, file=sys.stderr, flush=True)
-
     return (lambda line: None) if quiet else tell
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from maxmatch.errors import UsageError, unknown
+from maxmatch.errors import UsageError, tell, unknown
 from maxmatch.files import write_safely
 
 MINUTE = 60.0
@@ -155,8 +154,7 @@ class Screen:
         first, since = self._first or (step, now)
         if first < step < self.steps:
             told += f", about {roughly((now - since) / (step - first) * (self.steps - step))} left"
-        with suppress(OSError):  # nobody may read it any more, or the log's disk is full: no reason to end a training
-            print(told, file=sys.stderr, flush=True)
+        tell(told)
 
     def tell(self, text: str) -> None:
         """A line that stays, unless `quiet`."""

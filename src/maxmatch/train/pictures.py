@@ -32,7 +32,7 @@ TINY = 40  # pictures of one size up to this are taken as they are
 
 
 def pictures(method: str | None, data: Mapping[str, Any], device: str = "auto") -> dict[str, dict[str, Any]]:
-    """The settings that suit a folder: size of views, net, as many steps as the device bears, and a method if none is.
+    """The settings that suit a folder: size of views, net, steps, and a method where none is asked for.
 
     `data` are the settings data.path and, where there is one, data.label_file. For a CPU some settings were tried on
     Fashion-MNIST as pictures (benchmarks/pictures.py, docs/results.md); for a GPU nothing was tuned.
@@ -93,9 +93,10 @@ def describe(recipe: Recipe) -> str:
 
 def _method(recipe: Recipe) -> str:
     """The method, and which of its views count."""
-    method = recipe.method
-    views = f" by the {method.over.spell()} of {method.k} views" if isinstance(method, Consistency) else ""
-    return f"{method_name(method)}{views if views and method.needs.most > 1 else ''}"
+    method, most = recipe.method, recipe.method.needs.most
+    if most < 2 or not isinstance(method, Consistency):
+        return method_name(method)
+    return f"{method_name(method)} by the {method.over.spell()} of {'' if method.k == most else 'up to '}{most} views"
 
 
 def load_data(

@@ -170,9 +170,13 @@ def compose(
     >>> compose("cifar10@40", "fixmatch").data.labels
     40
     """
-    if not isinstance(given or {}, Mapping) or not isinstance(dataset or "", str | Path):
-        wrong = f"given = {given!r}" if isinstance(dataset or "", str | Path) else f"compose({dataset!r})"
-        raise UsageError(f"{wrong}: type it as compose('digits@40', 'maxmatch', given={{'train': {{'steps': 100}}}})")
+    for wrong, fine in (
+        (f"compose({dataset!r})", isinstance(dataset or "", str | Path)),
+        (f"given = {given!r}", isinstance(given or {}, Mapping)),
+    ):
+        if not fine:
+            call = "compose('digits@40', 'maxmatch', given={'train': {'steps': 100}})"
+            raise UsageError(f"{wrong}: type it as {call}")
     dataset = str(dataset) if isinstance(dataset, Path) else dataset
     given = with_nones(_sections(given or {}, "settings"))
     base_name, file_values = read_config(config)
