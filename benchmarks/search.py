@@ -4,8 +4,8 @@
 
 A line of the plan is a name, a colon and what `maxmatch train` gets beside the common words; `-` reads the plan from
 standard input. `--jobs` runs several at a time: their errors count then, their steps/s don't; `--beside` says how many
-others, begun elsewhere, share the device. The record, here records/search-cifar10.json, holds for each run its command,
-commit, result.json and every evaluation on the way.
+others, begun elsewhere, share the device. With `--keep DIR` the runs stay in DIR/NAME. The record, here
+records/search-cifar10.json, holds for each run its command, commit, result.json and every evaluation on the way.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("plan")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--beside", type=int, default=0)
+    parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
     text = sys.stdin.read() if given.plan == "-" else Path(given.plan).read_text()
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
@@ -42,15 +43,16 @@ def main() -> None:
     path = FOLDER / f"search-{given.record}.json"
     at_once = given.jobs + given.beside
     with ThreadPoolExecutor(given.jobs) as pool:
-        for _ in pool.map(lambda run: add(path, *run, given.common, at_once), runs):
+        for _ in pool.map(lambda run: add(path, *run, given.common, at_once, given.keep), runs):
             pass
 
 
-def add(path: Path, name: str, own: str, common: str, jobs: int) -> None:
+def add(path: Path, name: str, own: str, common: str, jobs: int, keep: Path | None = None) -> None:
     """Train once and add what came of it to the record."""
     words = [*shlex.split(common), *shlex.split(own)]
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "maxmatch", "train", *words, "--out", f"{folder}/run"]
+        run = keep / name if keep else Path(folder, "run")
+        command = [sys.executable, "-m", "maxmatch", "train", *words, "--out", str(run)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         row: dict[str, Any] = {"name": name, "command": shlex.join(["maxmatch", "train", *words]), "jobs": jobs}
         row |= {"commit": commit(Path(__file__)), "versions": versions(), "hardware": hardware()}
@@ -58,8 +60,8 @@ def add(path: Path, name: str, own: str, common: str, jobs: int) -> None:
             row["failed"] = (done.stderr or done.stdout).strip().splitlines()[-1]
             said = f"failed: {row['failed']}"
         else:
-            row["result"] = json.loads(Path(folder, "run", "result.json").read_text())
-            rows = map(json.loads, Path(folder, "run", "metrics.jsonl").read_text().splitlines())
+            row["result"] = json.loads((run / "result.json").read_text())
+            rows = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
             row["evaluations"] = [[r["step"], r["error"]] for r in rows if "error" in r]
             said = tell(row["result"])
     with writing:

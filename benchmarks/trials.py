@@ -9,7 +9,8 @@ views by themselves, and labelled and weak ones, which are like what is tested. 
 beside the views that are scored, as they are beside those that are trained on. `Past`: an image's predictions so far,
 averaged, make it, as in Temporal Ensembling. `Mild`: towards the end weak views are taught instead of strong ones,
 which lie nearer to what is tested. `Soft`: what is taught is the sharpened prediction, as UDA has it, and not its
-label. `Strict`: in the second half only what is very sure teaches, since what is wrong then stays so.
+label. `Strict`: in the second half only what is very sure teaches, since what is wrong then stays so. `Mixed`: images
+of which even the worst view is learned are shown inside one another, as nothing is left to learn of them alone.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ from typing import Any, ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Losses, Needs, Run, Target, part
-from maxmatch.methods.freematch import FreeMatch
+from maxmatch.methods.freematch import FreeMatch, Progress
 from maxmatch.methods.functional import probabilities, sharpen
 from maxmatch.methods.memory import Ensemble
-from maxmatch.methods.ranges import Share
+from maxmatch.methods.ranges import Share, Weight
 from maxmatch.methods.reduce import Reduction, Worst
+from maxmatch.methods.views import Views
 
 
 @dataclass(frozen=True)
@@ -172,3 +175,62 @@ class Strict(FreeMatch):
         return target._replace(
             keep=target.keep & (torch.lt(run.progress, self.late) | torch.ge(p.amax(-1), self.least))
         )
+
+
+@dataclass(frozen=True)
+class Mixed(FreeMatch):
+    """FreeMatch by `select`: of two images whose worst views are learned, one is shown shrunk in a box of the other.
+
+    Learned is a view that is kept and whose loss is at most `learned`; a share `often` of them is mixed. Sides of boxes
+    lie between `smallest` and `largest` of the image's, larger ones more often, as RegMixMatch (Han et al., 2025) has
+    ResizeMix; labels are mixed by area.
+    """
+
+    over: Reduction = Worst()
+    k: Views = 3
+    learned: Weight = 0.05
+    often: Share = 1.0
+    smallest: Share = 0.1
+    largest: Share = 0.8
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resolved_strategy != "select" or self.over != Worst():
+            raise UsageError("Mixed: it mixes the worst view that select has picked; type --over worst, --k 3")
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(weak=1, strong=self.k, mix=1.0)
+
+    def lesson(
+        self, run: Run, batch: Batch, target: Target, views: Tensor, taught: Tensor, losses: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        assert batch.mix is not None  # `needs` asked for it
+        many, side = views.shape[1], views.shape[-1]
+        draws = batch.mix.order[: 4 * many].view(4, many)
+        easy = target.keep & (losses[0] <= self.learned) & (draws[3] < self.often)
+        order = (draws[0] + ~easy).argsort()  # the learned ones first, shuffled
+        partner = torch.empty_like(order).scatter_(0, order, order.roll(-1))
+        both = easy & easy[partner] & (partner != torch.arange(many, device=order.device))
+        share = self.smallest + (self.largest - self.smallest) * batch.mix.weight[:many].sqrt()
+        box = torch.where(both, (side * share).round().clamp(min=1), 0)  # (B,) its side; 0: nothing is shown in it
+        top, left = (draws[1:3] * (side - box + 1)).floor()
+        mixed = pasted(views[0], views[0][partner], box, top, left)
+        area = (box / side).square()[:, None]
+        labels = functional.one_hot(taught, len(part(run, Progress, "progress").predicted)).to(area.dtype)
+        return mixed[None], ((1 - area) * labels + area * labels[partner])[None]
+
+
+def pasted(images: Tensor, others: Tensor, box: Tensor, top: Tensor, left: Tensor) -> Tensor:
+    """Square images (B, C, H, H), each with another shrunk into a box of it: its side, top and left (B,), in pixels."""
+    side = images.shape[-1]
+    places = torch.arange(side, device=images.device)
+    rows, columns = (places - start[:, None] for start in (top, left))  # (B, H) within the box
+    inside = [(place >= 0) & (place < box[:, None]) for place in (rows, columns)]
+    of = [
+        torch.floor((place + 0.5) * side / box.clamp(min=1)[:, None]).clamp(0, side - 1).long()
+        for place in (rows, columns)
+    ]
+    where = (of[0][:, :, None] * side + of[1][:, None, :]).flatten(1)[:, None].expand(-1, images.shape[1], -1)
+    shrunk = others.flatten(2).gather(2, where).view_as(images)
+    return torch.where((inside[0][:, :, None] & inside[1][:, None, :])[:, None], shrunk, images)

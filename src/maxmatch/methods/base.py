@@ -274,6 +274,15 @@ class Consistency(Method):
         """Logits of the labelled images and of the groups, with gradient."""
         return run.net(x, *groups)
 
+    def lesson(
+        self, run: Run, batch: Batch, target: Target, views: Tensor, taught: Tensor, losses: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The views (J, B, C, H, W) that `select` has picked as they are trained on, and what they are taught.
+
+        `losses` (J, B) are theirs as they were scored.
+        """
+        return views, taught
+
     def more_terms(
         self, run: Run, batch: Batch, target: Target, anchored: Sequence[Tensor], variants: Sequence[Tensor]
     ) -> dict[str, Tensor]:
@@ -343,7 +352,10 @@ class Consistency(Method):
         chosen = self.over.choose(per_view)  # (J, B)
         taught = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
         beside = anchors if self.target_gradient or self.trains_anchors else ()
-        x, *rest = self.train_pass(run, batch.x, *beside, *_picked(batch.strong, chosen))
+        views, taught = self.lesson(
+            run, batch, target, _picked(batch.strong, chosen), taught, _picked(per_view, chosen)
+        )
+        x, *rest = self.train_pass(run, batch.x, *beside, *views)
         anchored, trained = rest[: len(beside)], rest[len(beside) :]
         if self.target_gradient:
             again = self.targets(self._opinion(run, batch, anchored, trained, x))
