@@ -37,18 +37,20 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first step to look at")
+    parser.add_argument("--every", type=int, default=1, help="how many snapshots on the next look is taken")
     asked = parser.parse_args()
     judge = Judge(open_run(asked.run, asked.device))
     nets: list[Weights] = []
     rows = []
-    for path in sorted(asked.snapshots.glob("[0-9]*.safetensors")):
+    paths = sorted(asked.snapshots.glob("[0-9]*.safetensors"))
+    for number, path in enumerate(paths):
         held, _ = read_tensors(path)
         parts = {
             name: {n.removeprefix(f"{name}."): t for n, t in held.items() if n.startswith(f"{name}.")}
             for name in ("net", "average")
         }
         nets.append(parts["net"])
-        if int(path.stem) < asked.first:
+        if int(path.stem) < asked.first or (len(paths) - 1 - number) % asked.every:
             continue
         row: dict[str, Any] = {"step": int(path.stem), "average": judge(parts["average"])}
         row["average, flip"] = judge(parts["average"], flip=True)
