@@ -11,6 +11,7 @@ averaged, make it, as in Temporal Ensembling. `Mild`: towards the end weak views
 which lie nearer to what is tested. `Soft`: what is taught is the sharpened prediction, as UDA has it, and not its
 label. `Strict`: in the second half only what is very sure teaches, since what is wrong then stays so. `Mixed`: images
 of which even the worst view is learned are shown inside one another, as nothing is left to learn of them alone.
+`Hardest`: they are left out of the pass that learns, which costs more than the one that scores them.
 """
 
 from __future__ import annotations
@@ -202,13 +203,11 @@ class Mixed(FreeMatch):
     def needs(self) -> Needs:
         return Needs(weak=1, strong=self.k, mix=1.0)
 
-    def lesson(
-        self, run: Run, batch: Batch, target: Target, views: Tensor, taught: Tensor, losses: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def lesson(self, run: Run, batch: Batch, taught: Target, views: Tensor, losses: Tensor) -> tuple[Tensor, Target]:
         assert batch.mix is not None  # `needs` asked for it
         many, side = views.shape[1], views.shape[-1]
         draws = batch.mix.order[: 4 * many].view(4, many)
-        easy = target.keep & (losses[0] <= self.learned) & (draws[3] < self.often)
+        easy = taught.keep & (losses[0] <= self.learned) & (draws[3] < self.often)
         order = (draws[0] + ~easy).argsort()  # the learned ones first, shuffled
         partner = torch.empty_like(order).scatter_(0, order, order.roll(-1))
         both = easy & easy[partner] & (partner != torch.arange(many, device=order.device))
@@ -217,8 +216,27 @@ class Mixed(FreeMatch):
         top, left = (draws[1:3] * (side - box + 1)).floor()
         mixed = pasted(views[0], views[0][partner], box, top, left)
         area = (box / side).square()[:, None]
-        labels = functional.one_hot(taught, len(part(run, Progress, "progress").predicted)).to(area.dtype)
-        return mixed[None], ((1 - area) * labels + area * labels[partner])[None]
+        labels = functional.one_hot(taught.value, len(part(run, Progress, "progress").predicted)).to(area.dtype)
+        return mixed[None], taught._replace(value=((1 - area) * labels + area * labels[partner])[None])
+
+
+@dataclass(frozen=True)
+class Hardest(FreeMatch):
+    """FreeMatch by `select`: of the images that were scored, the `share` with the largest losses is trained on."""
+
+    over: Reduction = Worst()
+    k: Views = 3
+    share: Share = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resolved_strategy != "select" or self.over != Worst():
+            raise UsageError("Hardest: it compares the worst views that select has picked; type --over worst, --k 3")
+
+    def lesson(self, run: Run, batch: Batch, taught: Target, views: Tensor, losses: Tensor) -> tuple[Tensor, Target]:
+        many = max(1, round(self.share * len(taught.keep)))
+        hardest = (taught.keep * losses[0]).topk(many).indices
+        return views[:, hardest], Target(taught.value[hardest], taught.keep[hardest])
 
 
 def pasted(images: Tensor, others: Tensor, box: Tensor, top: Tensor, left: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from maxmatch import compose, fit, load_images
 from maxmatch.bench import origin
 from maxmatch.cli import main
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch
+from maxmatch.methods.base import Batch, Mix, Target
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.functional import sharpen
 from maxmatch.methods.reduce import Worst
@@ -163,7 +163,10 @@ def test_the_table_of_the_worst_case_goes_on_where_it_stopped(benchmarks, tmp_pa
     assert asked == [1, 2]
 
 
-@pytest.mark.parametrize("name", ["Apart", "Average", "Company", "Guesses", "Late", "Mild", "Past", "Soft", "Strict"])
+@pytest.mark.parametrize(
+    "name",
+    ["Apart", "Average", "Company", "Guesses", "Hardest", "Late", "Mild", "Mixed", "Past", "Soft", "Strict"],
+)
 def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     import trials
 
@@ -206,6 +209,30 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
         assert (method.taught_by_average, method.resolved_strategy) == (True, "select")
         with pytest.raises(UsageError, match="type --strategy select"):
             replace(method, strategy="joint")
+        return
+    if name in ("Hardest", "Mixed"):
+        with pytest.raises(UsageError, match="type --over worst"):
+            replace(method, over="best")
+        many, side = 6, 8
+        labels, losses = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([[0.01, 3.0, 0.02, 0.6, 0.03, 0.04]])
+        taught = Target(labels, torch.tensor([True, True, True, True, True, False]))
+        views = torch.arange(many, dtype=torch.uint8).view(1, many, 1, 1, 1).expand(1, many, 1, side, side)
+        draws = torch.tensor([[0.0, 0.1, 0.2, 0.3, 0.4, 0.5], [0.0] * 6, [0.99] * 6, [0.0] * 6])
+        batch = replace(batch, mix=Mix(draws.flatten(), torch.full((24,), (0.4 / 0.7) ** 2)))  # a box of half the side
+        run.state = method.state(3, many)
+        shown, lesson = method.lesson(run, batch, taught, views, losses)
+        if name == "Hardest":  # of all six: what is not kept has no loss
+            assert shown[0, :, 0, 0, 0].tolist() == [1, 3, 4]
+            assert (lesson.value.tolist(), lesson.keep.tolist()) == ([1, 0, 1], [True] * 3)
+            return
+        # 0, 2 and 4 are learned and kept: each is shown in the one before; 4 has nobody behind it
+        assert (shown[0, :, 0] == views[0, :, 0]).all((1, 2)).tolist() == [False, True, False, True, True, True]
+        expected = torch.zeros(side, side, dtype=torch.uint8)
+        expected[:4, 4:] = 2  # top 0, left as far as it goes
+        assert torch.equal(shown[0, 0, 0], expected)
+        assert lesson.value[0, [0, 2]].tolist() == [[0.75, 0.0, 0.25], [0.0, 0.25, 0.75]]
+        assert torch.equal(lesson.value[0, [1, 3, 4, 5]], torch.eye(3)[labels[[1, 3, 4, 5]]])
+        assert torch.equal(lesson.keep, taught.keep)
         return
     if name == "Mild":
         batch = replace(batch, weak=torch.arange(4.0).view(2, 2, 1), strong=torch.full((3, 2, 1), 9.0))

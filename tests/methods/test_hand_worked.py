@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch
+from maxmatch.methods.base import Batch, Target
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.functional import cross_entropy
 from maxmatch.methods.maxmatch import MaxMatch
@@ -42,6 +43,29 @@ def test_maxmatch_takes_the_worst_view_of_each_image(strategy):
     assert losses.seen.winner[:2].tolist() == [1, 2]
     assert losses.seen.keep.tolist() == [True, True, False]
     torch.testing.assert_close(losses.seen.per_view[:, :2], torch.tensor(PER_VIEW, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class Second(MaxMatch):
+    """The second image alone is trained on, by its worst view turned round."""
+
+    def lesson(self, run, batch, taught, views, losses):
+        assert losses.tolist() == [pytest.approx([-math.log(0.5), -math.log(0.4), -math.log(0.1)])]
+        assert taught.keep.tolist() == [True, True, False]
+        return views[:, 1:2].flip(-1), Target(taught.value[1:2], taught.keep[1:2])
+
+
+def test_a_lesson_changes_what_select_trains_on_and_what_is_left_out_counts_as_nothing():
+    run = Watched()
+    losses = Second(k=3).losses(run, batch(3))
+    ((_, shown),) = run.trained
+    assert torch.equal(shown, logits(0.6).flip(-1))  # the worst view of the second image is the third
+    assert losses.terms["unlabeled"].item() == pytest.approx(-math.log(0.6) / 3)
+    assert losses.seen.unlabeled_loss.item() == pytest.approx(-math.log(0.6) / 3)
+    assert losses.seen.keep.tolist() == [True, True, False]
+    assert losses.seen.per_view.shape == (3, 3)
+    with pytest.raises(UsageError, match="Second has a lesson of its own"):
+        Second(k=3, target_gradient=True)
 
 
 def test_fixmatch_takes_its_one_view():

@@ -236,8 +236,9 @@ class Consistency(Method):
             raise UsageError(f"teacher = eman: {self.no_eman}; leave it out")
         if self.teacher == "eman" and self.target_gradient:
             raise UsageError("target_gradient = true: with teacher = eman the targets have no gradient; leave one out")
-        if self.target_gradient and self.resolved_strategy == "select" and type(self).teach is not Consistency.teach:
-            what = f"target_gradient = true: {type(self).__name__} has a teach of its own"
+        own = [name for name in ("teach", "lesson") if getattr(type(self), name) is not getattr(Consistency, name)]
+        if self.target_gradient and self.resolved_strategy == "select" and own:
+            what = f"target_gradient = true: {type(self).__name__} has a {own[0]} of its own"
             raise UsageError(f"{what}, which select asks once a step; type --strategy joint, or leave it out")
         if self.strategy == "select" and not self.over.picks:
             what = f"strategy = select: by '{self.over.spell()}' all views count, none is picked"
@@ -274,12 +275,11 @@ class Consistency(Method):
         """Logits of the labelled images and of the groups, with gradient."""
         return run.net(x, *groups)
 
-    def lesson(
-        self, run: Run, batch: Batch, target: Target, views: Tensor, taught: Tensor, losses: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The views (J, B, C, H, W) that `select` has picked as they are trained on, and what they are taught.
+    def lesson(self, run: Run, batch: Batch, taught: Target, views: Tensor, losses: Tensor) -> tuple[Tensor, Target]:
+        """What `select` trains on, of the views (J, B, C, H, W) that it has picked, and what they are taught.
 
-        `losses` (J, B) are theirs as they were scored.
+        `losses` (J, B) are theirs as they were scored. Views may be changed, and images left out of both: they count
+        as 0 then, as those do that are not kept.
         """
         return views, taught
 
@@ -338,7 +338,8 @@ class Consistency(Method):
         value, winner = self.over(per_view)
         if self.over.picks:
             variants = list(_picked(torch.stack(variants), self.over.choose(per_view.detach())))
-        return self._assemble(run, batch, x, anchored, variants, value, p, target, per_view, winner)
+        terms, unlabeled = self._terms(run, batch, x, anchored, variants, target, value)
+        return Losses(terms, _seen(batch, p, target, per_view, winner, unlabeled))
 
     def _select(self, run: Run, batch: Batch) -> Losses:
         anchors = self.anchors(batch)
@@ -350,19 +351,19 @@ class Consistency(Method):
         target = self._target(p, run, batch, x_scored)
         per_view = self._distances(variants, target.value)
         chosen = self.over.choose(per_view)  # (J, B)
-        taught = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
+        picked = _picked(target.value, chosen) if target.value.ndim == 3 else target.value
         beside = anchors if self.target_gradient or self.trains_anchors else ()
         views, taught = self.lesson(
-            run, batch, target, _picked(batch.strong, chosen), taught, _picked(per_view, chosen)
+            run, batch, Target(picked, target.keep), _picked(batch.strong, chosen), _picked(per_view, chosen)
         )
         x, *rest = self.train_pass(run, batch.x, *beside, *views)
         anchored, trained = rest[: len(beside)], rest[len(beside) :]
         if self.target_gradient:
             again = self.targets(self._opinion(run, batch, anchored, trained, x))
-            taught = again.value
-            target = Target(taught, again.keep if again.keep.is_floating_point() else target.keep)  # weights learn too
-        value = self._distances(trained, taught).mean(0)
-        return self._assemble(run, batch, x, anchored, trained, value, p, target, per_view, chosen[0])
+            taught = target = Target(again.value, again.keep if again.keep.is_floating_point() else target.keep)
+        value = self._distances(trained, taught.value).mean(0)
+        terms, unlabeled = self._terms(run, batch, x, anchored, trained, taught, value)
+        return Losses(terms, _seen(batch, p, target, per_view, chosen[0], unlabeled))
 
     def _target(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         target = self.teach(p, run, batch, x)
@@ -406,23 +407,25 @@ class Consistency(Method):
             raise UsageError(f"{what}: one value an image is wanted, ({len(views[0])},)")
         return torch.stack(found)  # (K, B)
 
-    def _assemble(
-        self, run: Run, batch: Batch, x: Tensor, anchored: Sequence[Tensor], trained: Sequence[Tensor], value: Tensor,
-        p: Tensor, target: Target, per_view: Tensor, winner: Tensor,
-    ) -> Losses:  # fmt: skip
-        unlabeled = (target.keep * value).mean()  # over all B images: one that is not kept counts as 0
-        weight = self.ramped(run, self.weight)
-        terms = {"supervised": self.supervised(run, x, batch.y), "unlabeled": weight * unlabeled}
-        terms |= self.more_terms(run, batch, target, anchored, trained)
-        taught = target.value.detach() if target.value.ndim < 3 else target.value.detach().mean(0)
-        guess = p.detach() if batch.target is None else batch.guess
-        taught = taught if batch.guess is None else batch.guess
-        seen = Seen(taught, target.keep, per_view.detach(), winner, unlabeled.detach(), guess)
-        return Losses(terms, seen)
+    def _terms(
+        self, run: Run, batch: Batch, x: Tensor, anchored: Sequence[Tensor], trained: Sequence[Tensor], taught: Target,
+        value: Tensor,
+    ) -> tuple[dict[str, Tensor], Tensor]:  # fmt: skip
+        """All terms, and the unlabelled one before its weight: a mean over all B images, one not kept counts as 0."""
+        unlabeled = (taught.keep * value).mean() * (len(value) / len(batch.index))
+        terms = {"supervised": self.supervised(run, x, batch.y), "unlabeled": self.ramped(run, self.weight) * unlabeled}
+        return terms | self.more_terms(run, batch, taught, anchored, trained), unlabeled
 
     def ramped(self, run: Run, weight: float) -> float | Tensor:
         """A weight, times how far its `ramp` has come."""
         return weight * (run.progress / self.ramp).clamp(max=1.0) if self.ramp else weight
+
+
+def _seen(batch: Batch, p: Tensor, target: Target, per_view: Tensor, winner: Tensor, unlabeled: Tensor) -> Seen:
+    taken_for = target.value.detach() if target.value.ndim < 3 else target.value.detach().mean(0)
+    taken_for = taken_for if batch.guess is None else batch.guess
+    guess = p.detach() if batch.target is None else batch.guess
+    return Seen(taken_for, target.keep, per_view.detach(), winner, unlabeled.detach(), guess)
 
 
 def _picked(views: Tensor, chosen: Tensor) -> Tensor:
