@@ -1,23 +1,23 @@
 """How low is the error of a run with other averages of its weights, and with statistics that fit them?
 
-    python benchmarks/averages.py RUN SNAPSHOTS --out averages.json
+    python benchmarks/averages.py NAME RUN SNAPSHOTS
 
 SNAPSHOTS holds checkpoints of RUN that were copied while it ran, a new one every `train.checkpoint_every` steps. For
 each of them: the error of the average as it is, and of average and net with statistics counted anew; then that of the
 mean of the net's weights over the last 2, 4, 8, ... of them. Statistics are those of batches like the run's own, 64
 labelled images beside 448 strong views, or of weak views alone. `flip` has each test image and its mirror image judged
-together: another way to use a model, and no result.
+together: another way to use a model, and no result. The record is records/NAME.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from record import Record
 from torch import Tensor
 
 from maxmatch.data.plan import Plan
@@ -32,13 +32,14 @@ Weights = Mapping[str, Tensor]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name")
     parser.add_argument("run", type=Path)
     parser.add_argument("snapshots", type=Path)
-    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--from", type=int, default=0, dest="first", help="the first step to look at")
     parser.add_argument("--every", type=int, default=1, help="how many snapshots on the next look is taken")
     asked = parser.parse_args()
+    record = Record(asked.name)
     judge = Judge(open_run(asked.run, asked.device))
     nets: list[Weights] = []
     rows = []
@@ -62,8 +63,8 @@ def main() -> None:
             row[f"mean of {many}"] = judge(mean(nets[-many:]), company="strong")
             many *= 2
         rows.append(row)
-        print({name: round(value, 2) for name, value in row.items()}, flush=True)
-        asked.out.write_text(json.dumps(rows, indent=1) + "\n")
+        record.say(", ".join(f"{name} {value:g}" for name, value in row.items()))
+    record.save(rows)
 
 
 def mean(of: list[Weights]) -> Weights:
