@@ -166,6 +166,7 @@ def test_the_errors_and_seconds_of_readme_and_results_are_those_of_the_records()
         "fast-10min-52000": "{1:,.0f} | [errors]",
         "fast-10min": "The shorter run had {} % there",
         "fast-1min": "| {} (fold 3) | {:,.0f} |",
+        "floor-70000": "| {} (fold 3) | {:,.0f} |",
         "fast-10min-200000": "| {} (fold 3) | {:,.0f} |",
     }
     for name, row in rows.items():
@@ -296,6 +297,35 @@ def test_the_errors_by_learning_rate_are_those_of_the_records():
         near = [[line["error"] for line in logged if abs(line["step"] - at) <= 2100] for at in places]
         assert [float(error) for error in shown[:-1]] == pytest.approx([np.mean(e) for e in near], abs=0.051), steps
         assert shown[-1] == f"{logged[-1]['error']:.2f}"
+
+
+def test_what_is_said_of_averages_and_of_learned_images_is_that_of_the_records():
+    text, records = (ROOT / "docs" / "search.md").read_text(), ROOT / "benchmarks" / "records"
+    part = text.partition("## Averages and statistics")[2].partition("## Images that are learned")[0]
+    found = json.loads((records / "averages-floor-70000.json").read_text())["results"]
+    assert [f"step {row['step']:,}" for row in found] == re.findall(r"step \d+,\d+", part.partition("|---")[0])
+    names = ["average", "average, own statistics", "average, of weak views", "net, own statistics"]
+    names += ["mean of 2", "mean of 4", "mean of 8", "average, flip"]
+    shown = re.findall(r"^\| .* \| (\d\S+) \| (\S+) \| (\S+) \|$", part, re.MULTILINE)
+    assert shown == [tuple(f"{row[name]:.2f}" for row in found) for name in names]
+    part = text.partition("## Images that are learned")[2]
+    found = json.loads((records / "hardness-floor-70000.json").read_text())["results"]
+    assert f"{found['images']:,} images" in part
+    assert f"worst view of {found['learned']:.0f} %" in part
+    assert f"(of all: {found['wrong']:.1f})" in part
+    for line, name in (("hold of the gradient", "gradient"), ("have wrong labels", "wrong")):
+        row = re.search(rf"^\| {line}.*?\| (.*) \|$", part, re.MULTILINE)[1].split(" | ")
+        assert row == [f"{share[name]:.1f}" for share in found["shares"]]
+    runs = json.loads((records / "search-cifar10-250.json").read_text())
+    plain = next(dict(map(tuple, run["evaluations"])) for run in runs if run["name"] == "cosine.02")
+    mixed = [_evaluations(records / "cifar10-250-mixed" / f"{name}.jsonl.gz") for name in ("mixed.05", "mixed.5")]
+    for step, told in ((16_000, "({}, {} and {} %)"), (20_000, "{}, {} and {} %"), (28_000, "{}, {} and {} after")):
+        assert told.format(*(f"{errors[step]:.1f}" for errors in (*mixed, plain))) in part, step
+
+
+def _evaluations(path):
+    lines = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+    return {line["step"]: line["error"] for line in lines if line["kind"] == "evaluate"}
 
 
 def _by_fold(folder, method):
