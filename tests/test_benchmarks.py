@@ -22,6 +22,7 @@ from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.functional import sharpen
 from maxmatch.methods.reduce import Worst
 from maxmatch.nets.model_file import load_model
+from maxmatch.train.finished import open_run
 from maxmatch.train.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
@@ -31,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield
-    for name in ("record", "turns", "first_weights", "worst_case", "trials", "alone"):
+    for name in ("record", "turns", "first_weights", "worst_case", "trials", "alone", "averages", "hardness"):
         sys.modules.pop(name, None)
 
 
@@ -287,3 +288,34 @@ def test_a_training_alone_is_timed_from_outside_with_empty_caches(benchmarks, tm
     assert called[0]["TRITON_CACHE_DIR"] != "full"
     rows = gzip.decompress((tmp_path / "some" / "digits.jsonl.gz").read_bytes()).decode().splitlines()
     assert json.loads(rows[-1])["step"] == 1
+
+
+def test_averages_and_hardness_ask_a_run_as_it_was_judged(benchmarks, tmp_path, monkeypatch, capsys):
+    import averages
+    import hardness
+    import record
+
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    run = tmp_path / "run"
+    given = {"train": {"steps": 40, "checkpoint_every": 20, "evaluate_every": 40}}
+    result = fit(compose("digits@20", "freematch", given=given), run, quiet=True)
+    monkeypatch.setattr(
+        sys, "argv", ["averages.py", "averages", str(run), str(run / "checkpoint"), "--device", "cpu", "--from", "21"]
+    )
+    averages.main()
+    (row,) = json.loads((tmp_path / "averages.json").read_text())["results"]
+    assert (row["step"], row["average"]) == (40, result["error"]["last"])
+    assert row["average, of weak views"] != row["average"]  # other statistics, other answers
+    ones, threes = {"w": torch.ones(2)}, {"w": torch.full((2,), 3.0)}
+    assert averages.mean([ones, threes])["w"].tolist() == [2.0, 2.0]
+    monkeypatch.setattr(hardness, "BATCHES", 1)
+    monkeypatch.setattr(sys, "argv", ["hardness.py", "hardness", str(run)])
+    hardness.main()
+    found = json.loads((tmp_path / "hardness.json").read_text())["results"]
+    held = [share["gradient"] for share in found["shares"]]
+    assert found["images"] == 448
+    assert held == sorted(held)
+    assert all(hard > 100 * share["share"] for hard, share in zip(held, found["shares"], strict=True))
+    size, wrong = hardness.scored(open_run(run))
+    assert found["wrong"] == pytest.approx(100 * wrong.double().mean().item())
+    assert held[-1] == pytest.approx(100 * size.sort(descending=True).values[:224].sum().item() / size.sum().item())
