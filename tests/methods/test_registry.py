@@ -10,10 +10,12 @@ import pytest
 import torch
 from contract.world import make_batch, make_world
 
+from maxmatch.cli.options import given
 from maxmatch.errors import UsageError
 from maxmatch.methods import make_method, method_name, method_values, misspelled
-from maxmatch.methods.base import Consistency, Losses, Target, part
+from maxmatch.methods.base import Consistency, Losses, Method, Needs, Seen, Target, part
 from maxmatch.methods.fixmatch import FixMatch
+from maxmatch.methods.functional import cross_entropy
 from maxmatch.methods.ranges import Share, Weight
 from maxmatch.train.fit import fit
 from maxmatch.train.recipes import compose
@@ -85,6 +87,7 @@ class Columns(FixMatch):
 
     def targets(self, p):
         value, keep = p.argmax(-1, keepdim=self.wrong == "value"), p.amax(-1, keepdim=self.wrong == "keep") > 0.5
+        value = value.int() if self.wrong == "kind" else value + 100 * (self.wrong == "range")
         return Target(value, keep)
 
 
@@ -94,12 +97,57 @@ class Columns(FixMatch):
     [
         ("keep", r"Columns keeps by a tensor of shape \(16, 1\): one value an image is wanted, \(16,\)"),
         ("value", r"Columns teaches a tensor of shape \(16, 1\) for 16 images: labels \(16,\), probabilities"),
+        ("kind", r"Columns teaches labels of int32: whole numbers of 64 bits are wanted, .long\(\)"),
+        ("range", r"Columns teaches labels from 10\d to 10\d: of 10 classes the first is 0, the last 9"),
     ],
 )
 def test_shapes_that_are_wrong_are_one_line(tiny, tmp_path, wrong, line, k):
     recipe = tiny(f"{__name__}:Columns", method={"wrong": wrong, "k": k})
     with pytest.raises(UsageError, match=line):
         fit(recipe, tmp_path / "a", quiet=True)
+
+
+@dataclass(frozen=True)
+class Seeing(Method):
+    """A `losses` of its own, which has one thing that it saw in another shape."""
+
+    k: int = 2
+    wrong: str = ""
+
+    @property
+    def needs(self):
+        return Needs(weak=1, strong=self.k)
+
+    def losses(self, run, batch):
+        x, *strong = run.net(batch.x, *batch.strong)
+        per_view = torch.stack([cross_entropy(view, view.detach().argmax(-1)) for view in strong])
+        target, keep, winner = strong[0].detach().argmax(-1), torch.ones(len(batch.index)), per_view.argmax(0)
+        unlabeled = per_view.amax(0).mean()
+        seen = Seen(target, keep, per_view.detach(), winner, unlabeled.detach())
+        shapes = {"per_view": seen.per_view[0], "keep": keep[:, None], "winner": winner[:1], "unlabeled_loss": keep}
+        if self.wrong:
+            seen = seen._replace(**{self.wrong: shapes[self.wrong]})
+        return Losses({"supervised": cross_entropy(x, batch.y).mean(), "unlabeled": unlabeled}, seen)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ("per_view", r"per_view has shape \(16,\): \(K, 16\) is wanted"),
+        ("keep", r"keep has shape \(16, 1\): \(16,\) is wanted"),
+        ("winner", r"winner has shape \(1,\): \(16,\) is wanted"),
+        ("unlabeled_loss", r"unlabeled_loss has shape \(16,\): \(\) is wanted"),
+    ],
+)
+def test_what_an_own_losses_has_seen_is_refused_in_another_shape(tiny, tmp_path, wrong, line):
+    with pytest.raises(UsageError, match=f"what Seeing.losses has seen: {line}"):
+        fit(tiny(f"{__name__}:Seeing", method={"wrong": wrong}), tmp_path / "a", quiet=True)
+
+
+def test_a_method_of_any_base_has_its_k_in_the_result(tiny, tmp_path):
+    recipe = tiny(f"{__name__}:Seeing", method=given(None, None, k="3")["method"])  # a number, as --k is typed
+    assert fit(recipe, tmp_path / "a", quiet=True)["k"] == 3
+    assert fit(tiny("supervised"), tmp_path / "b", quiet=True)["k"] is None
 
 
 def test_a_method_without_views_says_so():

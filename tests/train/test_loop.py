@@ -771,9 +771,9 @@ def test_while_a_step_compiles_torch_s_advice_on_precision_is_not_shown_and_othe
 def test_a_damaged_result_is_as_good_as_none(tiny, tmp_path, text):
     recipe = tiny()
     (tmp_path / "result.json").write_text(text)
-    assert finished_result(tmp_path, recipe) is None
+    assert finished_result(tmp_path, recipe.train.steps) is None
     (tmp_path / "result.json").write_text(json.dumps({"steps": recipe.train.steps}))
-    assert finished_result(tmp_path, recipe) is not None
+    assert finished_result(tmp_path, recipe.train.steps) is not None
 
 
 def test_the_robust_errors_are_of_views_drawn_by_the_run_s_own_seed(tiny, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -16,6 +17,7 @@ from safetensors.torch import load_file
 import maxmatch
 from maxmatch.cli import run
 from maxmatch.errors import UsageError, UserError
+from maxmatch.methods.gone import Gone
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
 
@@ -94,3 +96,70 @@ def test_a_checkpoint_is_no_weight_file_and_a_weight_file_is_a_classifier(tiny, 
     of_file = maxmatch.load(tmp_path / "run" / "model.safetensors")
     assert torch.equal(torch.rand(3), drawn)  # the caller's generator is where it was
     assert list(of_file.predict(images)) == list(maxmatch.load(tmp_path / "run").predict(images))
+
+
+OWN = """
+from dataclasses import dataclass
+from maxmatch.methods.fixmatch import FixMatch
+
+@dataclass(frozen=True)
+class Own(FixMatch):
+    margin: float = 0.5
+"""
+
+
+@pytest.mark.parametrize("change", ["renamed", "gone"])
+def test_a_run_is_read_though_its_method_is_not_what_it_was(tmp_path, monkeypatch, capsys, change):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    name = f"own_{change}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    words = "train digits@20 --steps 4 --no-report --set train.threads=1 --k 2 --over worst --method"
+    assert run([*words.split(), f"{name}:Own", "--out", "a"]) == 0
+    before = json.loads(Path("a/result.json").read_text())
+    sys.modules.pop(name)
+    (tmp_path / f"{name}.py").unlink()
+    if change == "renamed":
+        (tmp_path / f"{name}.py").write_text(OWN.replace("margin", "edge"))
+    importlib.invalidate_caches()
+    capsys.readouterr()
+    lost = {
+        "renamed": f"a/recipe.json has margin, which {name}:Own has no longer: restore its code as it was",
+        "gone": f"method '{name}:Own': No module named '{name}'",
+    }[change]
+    assert judge("a", quiet=True)["error"] == before["error"]["last"]
+    told = capsys.readouterr().err
+    assert lost in told
+    assert len(told.splitlines()) == 1
+    for words in ("evaluate a --k 1", "predict --unlabeled a --out next.csv", "report a"):
+        assert run(words.split()) == 0, words
+        told = capsys.readouterr().err
+        assert lost in told
+        assert "Traceback" not in told
+    assert "Own (K = 2) on digits" in Path("a/report.html").read_text()
+    assert run(["train", "--resume", "--steps", "8", "--out", "a"]) == 2
+    assert lost in capsys.readouterr().err
+    with pytest.raises(UsageError, match="is not here as it was"):
+        Gone(f"{name}:Own").losses(None, None)
+
+
+def test_a_report_that_was_not_made_is_made_by_going_on(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["train", "digits@20", "--steps", "2", "--set", "train.threads=1", "--no-report", "--out", "a"]) == 0
+    assert not Path("a/report.html").exists()
+    assert run(["train", "--resume", "--out", "a", "--no-report"]) == 0
+    assert not Path("a/report.html").exists()
+    assert run(["train", "--resume", "--out", "a"]) == 0
+    assert Path("a/report.html").exists()
+    assert "a is finished: 2 steps" in capsys.readouterr().err
+
+
+def test_a_momentum_that_does_nothing_is_told(tmp_path, capsys):
+    for net, momentum, told in (("plain-conv", 0.5, 1), ("wrn-10-1", 0.5, 0), ("plain-conv", "auto", 0)):
+        net_values = {"name": net, "batchnorm_momentum": momentum}
+        fit(
+            maxmatch.compose("digits@20", given={"net": net_values, "train": {"steps": 1, "threads": 1}}),
+            tmp_path / "run", force=True,
+        )  # fmt: skip
+        line = "net.batchnorm_momentum = 0.5: plain-conv has no BatchNorm, so it does nothing; leave it out"
+        assert capsys.readouterr().err.count(line) == told

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import maxmatch
 from maxmatch.errors import UsageError
+from maxmatch.evaluate.classifier import Classifier
 
 
 @pytest.fixture
@@ -51,6 +53,10 @@ def test_paths_of_files_and_of_given_are_whole(photos, monkeypatch):
         (lambda: maxmatch.fit(maxmatch.compose("digits"), "a", ([1], [2])), r"from_arrays\(x, y\)"),
         (lambda: maxmatch.fit(maxmatch.compose("digits"), "a", resume=True, force=True), "leave one of them out"),
         (lambda: maxmatch.compose("digits", given={"augment": {"scale": 3}}), "2 values are wanted"),
+        (
+            lambda: Classifier(torch.nn.Identity(), (), None).predict([]),
+            "no images were given: give arrays, or the paths",
+        ),
     ],
 )
 def test_what_can_not_be_is_one_line(call, line):

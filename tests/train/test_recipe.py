@@ -18,6 +18,7 @@ from maxmatch.methods import METHODS
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.maxmatch import MaxMatch
+from maxmatch.methods.mean_teacher import MeanTeacher
 from maxmatch.settings import parse_value
 from maxmatch.train.fit import count_labels, draw_split
 from maxmatch.train.recipe import Recipe, horizon_decay, learning_rates, read_values, resolve
@@ -360,7 +361,17 @@ def test_two_lengths_of_a_run_are_refused(config, typed, line):
 def test_labels_may_stand_behind_the_name():
     assert compose("digits@40", "fixmatch").data.labels == 40
     assert compose("cifar10@10%").data.labels == "10%"
-    assert compose("digits@40", given={"data": {"labels": 30}}).data.labels == 30
+    assert compose("digits@40", given={"data": {"labels": 40}}).data.labels == 40
+    with pytest.raises(UsageError, match="data.labels is given twice, as 40 and as 30: give it once"):
+        compose("digits@40", given={"data": {"labels": 30}})
+
+
+def test_a_method_that_is_named_twice_is_one_method():
+    assert compose("digits", "mean_teacher", given={"method": {"name": "mean-teacher"}}).method == MeanTeacher()
+    with pytest.raises(UsageError, match="method.name is given twice, as maxmatch and as fixmatch: give it once"):
+        compose("digits", "maxmatch", given={"method": {"name": "fixmatch"}})
+    with pytest.raises(UsageError, match=r"config = \{'train': \{'steps': 5\}\}: type it as compose"):
+        compose("digits", "maxmatch", {"train": {"steps": 5}})
 
 
 def test_what_concerns_parts_of_a_picture_is_refused_where_views_are_whole():

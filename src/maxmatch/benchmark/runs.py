@@ -66,7 +66,8 @@ def find_result(planned: Planned) -> dict[str, Any] | None:
     begun, wanted = getattr(before, name), getattr(now, name)
     if begun != wanted:  # a run that goes on past its end has another schedule than one that was begun so long
         raise UsageError(f"train.{name} = {wanted}, but {planned.folder} is to have {begun}: give another --out")
-    result = finished_result(planned.folder, resumed_recipe(planned.folder, planned.recipe.to_dict()))
+    recipe = resumed_recipe(planned.folder, planned.recipe.to_dict())
+    result = finished_result(planned.folder, recipe.train.steps)
     so_far = Progress() if result else saved_progress(planned.folder / "checkpoint")
     first = result.get("begun_with") if result else so_far.begun_with
     if first and first != before.steps:

@@ -120,6 +120,8 @@ def given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, d
     for section, name, value in typed:
         if (section, name) == ("method", "name"):
             value = canonical(str(value))
+        if (section, name) == ("method", "k") and str(value).isdecimal():
+            value = int(value)  # as --set has it: a method of one's own may want a number
         held = found.setdefault(section, {}).setdefault(name, value)
         if held != value and str(held) != str(value):
             raise UsageError(f"{section}.{name} is given twice, as {held} and as {value}: give it once")

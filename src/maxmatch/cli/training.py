@@ -30,12 +30,12 @@ from maxmatch.cli.options import (
     given,
     one_length,
 )  # fmt: skip
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, tell
 from maxmatch.files import refuse_to_replace
 from maxmatch.methods import PRETRAINING
 
 if TYPE_CHECKING:
-    from maxmatch.train.recipe import TrainSettings
+    from maxmatch.train.recipe import Recipe, TrainSettings
 
 
 @app.command()
@@ -113,7 +113,7 @@ def train(
         if out is None or force:
             raise UsageError("--resume goes with --out RUN, and without --force: maxmatch train --resume --out runs/a")
         recipe = resumed_recipe(out, typed, config)
-        finished = finished_result(out, recipe)
+        finished = finished_result(out, recipe.train.steps)
         if finished is not None and speaks():
             more = "" if recipe.method.needs.in_order else f"; for more, add {_more(recipe.train)}"
             if is_changed(recipe, out):
@@ -123,7 +123,7 @@ def train(
         print_result(
             out,
             fit(recipe, out, resume=True, log=log or (), started=started),
-            report and finished is None,
+            report and (finished is None or not (out / "report.html").exists()),
         )
         return
     assert recipe is not None
@@ -136,7 +136,7 @@ def train(
 @app.command()
 def preview(
     data: Data = None,
-    out: Annotated[Path, typer.Option("--out", help="The picture to write.")] = Path("preview.png"),
+    out: Annotated[Path | None, typer.Option("--out", help="The picture to write: preview.png.")] = None,
     k: Annotated[int, typer.Option("--k", help="Strong views per image.", min=1, max=16)] = 5,
     images: Annotated[int, typer.Option("--images", help="How many images.", min=1, max=64)] = 8,
     seed: Annotated[int, typer.Option("--seed")] = 1,
@@ -145,17 +145,24 @@ def preview(
     sets: Sets = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is no such sheet.")] = False,
 ) -> None:
-    """Draw a sheet of weak and strong views, each named, to see what training will see."""
+    """Draw a sheet of weak and strong views, each named, to see what training will see.
+
+    Of a folder it tells what train would: what was found, what will be chosen, and what is left out.
+    """
     if data is None and config is None:
         raise UsageError("no data: type maxmatch preview ./photos, or maxmatch preview digits")
     from maxmatch.evaluate.sheet import OURS, draw_sheet, save_sheet
     from maxmatch.train.batches import make_views
-    from maxmatch.train.pictures import load_data
+    from maxmatch.train.pictures import describe, load_data
     from maxmatch.train.recipes import compose
 
-    refuse_to_replace(out, force, ours=OURS)
     recipe = compose(config=config, given=given(data, sets, labels=_absolute(labels)))
+    out = _outside(recipe, out)
+    refuse_to_replace(out, force, ours=OURS)
     found = load_data(recipe)
+    if recipe.data.name == "folder":
+        for line in (describe(recipe), *(f"warning: {note}" for note in found.notes)):
+            tell(line)
     sheet = draw_sheet(found, make_views(recipe.augment, found.side), k, images, seed)
     try:
         save_sheet(sheet, out)
@@ -186,6 +193,18 @@ def settings(
     from maxmatch.train.recipes import compose
 
     print(compose(config=config, given=given(data, sets, method=method, labels=_absolute(labels))).to_toml(), end="")
+
+
+def _outside(recipe: Recipe, out: Path | None) -> Path:
+    """Where a sheet goes: not among the pictures, where it would be learned from."""
+    place, folder = out or Path("preview.png"), recipe.data.path
+    if folder is None or not place.absolute().is_relative_to(Path(folder).absolute()):
+        return place
+    if out is not None:
+        raise UsageError(
+            f"--out {out}: it would lie among the pictures and be learned from; give a place outside {folder}"
+        )
+    return Path(folder).absolute().parent / place
 
 
 def _absolute(path: Path | None) -> str | None:

@@ -25,7 +25,7 @@ SHOWN = 15  # up to so many classes are shown as a matrix, and so many mistakes 
 def evaluate(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
     k: Annotated[int | None, typer.Option("--k", help="Strong views per image for the robust errors.", min=1)] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "cpu",
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Error, top-5 error, robust errors and the confusion matrix of a run on its test set.
@@ -34,10 +34,10 @@ def evaluate(
     """
     from maxmatch.train.fit import finished_result
     from maxmatch.train.judge import judge
-    from maxmatch.train.resume import saved_recipe
+    from maxmatch.train.resume import saved_steps
 
     found = judge(run_folder, k, device)
-    if finished_result(run_folder, saved_recipe(run_folder)) is None:
+    if finished_result(run_folder, saved_steps(run_folder)) is None:
         again = f"maxmatch train --resume --out {shlex.quote(str(run_folder))}"
         told = f"{run_folder} is not finished, and this is the model it last ended with"
         print(f"maxmatch: {told}; to go on type {again}", file=sys.stderr)
@@ -115,7 +115,7 @@ def predict(
     workers: Annotated[
         int | None, typer.Option("--workers", help="Threads that read pictures. Default: by the cores, up to 4.", min=1)
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "cpu",
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
     """Label the pictures of a folder: path, label and confidence, one row per readable file. Any number of files."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +28,7 @@ class Nothing:
         """The label, or '' where a word says that there is none; -1 is that in arrays."""
         if label.casefold() in (*NOTHING, *DOUBTFUL):
             self._seen[label] += 1
-        return "" if label == "-1" or label.casefold() in NOTHING else label
+        return "" if says_nothing(label) else label
 
     def hints(self) -> list[str]:
         """What to tell of such words."""
@@ -36,6 +37,11 @@ class Nothing:
             + ("unlabelled" if word.casefold() in NOTHING else "a class; leave the label blank where there is none")
             for word, count in self._seen.items()
         ]
+
+
+def says_nothing(label: str) -> bool:
+    """Whether a cell is no label: blank, -1 as in arrays, or a word for none."""
+    return label in ("", "-1") or label.casefold() in NOTHING
 
 
 def inside(root: Path, name: str) -> Iterator[str]:
@@ -70,7 +76,11 @@ def read_rows(label_file: Path) -> list[tuple[str, str]]:
         with open(label_file, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             first = file.readline()
             file.seek(0)
-            lines = list(csv.reader(file, delimiter=next((mark for mark in ",;\t" if mark in first), ",")))
+            mark = next((mark for mark in ",;\t" if mark in first), ",")
+            if said := re.fullmatch(r'"?sep=(.)"?[,;\t]*', first.strip("\r\n")):  # Excel's own, above the table
+                mark = said[1]
+                file.readline()
+            lines = list(csv.reader(file, delimiter=mark))
     except FileNotFoundError:
         raise UsageError(f"{label_file}: there is no such file; a CSV file of path,label is wanted") from None
     except (OSError, csv.Error) as error:

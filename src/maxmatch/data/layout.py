@@ -18,7 +18,7 @@ import os
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import IO
 
 from maxmatch.data.copies import digest_of, labelled_elsewhere, without_contradictions, without_copies
 from maxmatch.data.folder import find_broken_links, find_pictures, is_picture, opens
-from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows
+from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows, says_nothing
 from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError, told
 
@@ -103,7 +103,12 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     tests = _within(root, tests_at[:1], notes)
     if labels:
         _refuse_alike(root if label_file is None else label_file, {**found, **tests})
+    before = {label for label in found.values() if label}
     found, tests = without_contradictions(root, found, notes), without_contradictions(root, tests, notes)
+    if lost := sorted(before - {*found.values()}):
+        raise UsageError(
+            f"{root}: every picture labelled '{lost[0]}' has another label elsewhere; keep it in one of them"
+        )
     names = sorted({label for label in found.values() if label})
     if len(names) < 2 and not labels:
         return _without_labels(root, tests_at)
@@ -268,8 +273,10 @@ def _by_csv(
     missing, twice, nothing = [], [], Nothing(label_file)
     seen: dict[str, str] = {}
     rows = [(name, _composed(label)) for name, label in read_rows(label_file)]
+    spelt = _one_each((_composed(path), path) for path in found)  # as a table may have it, accents in their letters
     for name, label in rows:
         path = next((path for path in inside(root, name) if path in found), next(inside(root, name)))
+        path = path if path in found else spelt.get(_composed(path)) or path
         if path not in found and not is_text(path):
             raise other_encoding(label_file, path)
         if path not in found:
@@ -281,12 +288,23 @@ def _by_csv(
     for path in twice:
         found[path] = ""
     if len(missing) == len(rows):
+        wanted = "they are relative to that folder, with a comma before the label"
+        if (shorter := _shorter(missing[0], found)) is not None:
+            wanted = f"they are relative to that folder, where it is '{shorter}'"
         raise UsageError(
-            f"{label_file}: none of its {len(rows)} paths is in {root}, the first is '{missing[0]}'; they are "
-            "relative to that folder, with a comma before the label"
+            f"{label_file}: none of its {len(rows)} paths is in {root}, the first is '{missing[0]}'; {wanted}"
         )
     if missing:
-        notes.append(f"{label_file}: {len(missing)} files are not in {root} ({told(missing, 3)}); left out")
+        capitals = _one_each((path.casefold(), path) for path in found)
+        alike = [path for path in missing if path.casefold() in capitals]
+        hint = f"; '{capitals[alike[0].casefold()]}' is there, in other capitals" if alike else ""
+        notes.append(f"{label_file}: {len(missing)} files are not in {root} ({told(missing, 3)}){hint}; left out")
+    lost = sorted({label for _, label in rows if not says_nothing(label)} - {*found.values()})
+    if lost:
+        problem = f"no row of {told(lost, 3)} names a picture that is there and has one label"
+        raise UsageError(
+            f"{label_file}: {problem}, so that class would be lost; correct the paths, or delete those rows"
+        )
     if twice:
         notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
     hints += nothing.hints()
@@ -295,6 +313,22 @@ def _by_csv(
         told_of = f"{len(silent)} pictures of {silent[0].split('/')[0]}/ ({told(silent, 3)})"
         hints.append(f"{label_file}: it alone says the labels, and {told_of} have no row; taken as unlabelled")
     return found
+
+
+def _one_each(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """A mapping of what has one value only."""
+    found: dict[str, str] = {}
+    several = set()
+    for key, value in pairs:
+        if found.setdefault(key, value) != value:
+            several.add(key)
+    return {key: value for key, value in found.items() if key not in several}
+
+
+def _shorter(path: str, found: Mapping[str, str]) -> str | None:
+    """A path without its first parts, where that is a picture; Windows' disks and strokes are parts too."""
+    parts = path.replace("\\", "/").split("/")
+    return next((short for first in range(1, len(parts)) if (short := "/".join(parts[first:])) in found), None)
 
 
 def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -42,7 +42,9 @@ class Classifier:
             images = [images]
         if not isinstance(images, Tensor | np.ndarray) and isinstance(images, Iterable):
             images = list(images)
-            if images and all(isinstance(item, str | Path) for item in images):
+            if not images:
+                raise UsageError("no images were given: give arrays, or the paths of at least one picture")
+            if all(isinstance(item, str | Path) for item in images):
                 shape, middle = self.preprocessing.shape, self.preprocessing.middle
                 return torch.stack([read_image(Path(item), shape, middle) for item in images])
             images = np.asarray(images)

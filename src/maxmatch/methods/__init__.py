@@ -109,6 +109,10 @@ def _owners(option: str) -> list[str]:
 
 def method_name(method: Method) -> str:
     """The name `method_class` finds a method's class by."""
+    from maxmatch.methods.gone import Gone
+
+    if isinstance(method, Gone):
+        return method.place
     cls = type(method)
     place = f"{cls.__module__}:{cls.__qualname__}"
     places = {name: f"maxmatch.methods.{ours}" for name, ours in METHODS.items()} | PRETRAINING
@@ -117,5 +121,9 @@ def method_name(method: Method) -> str:
 
 def method_values(method: Method) -> dict[str, Any]:
     """The inverse of `make_method`: what JSON keeps of a method."""
+    from maxmatch.methods.gone import Gone
+
+    if isinstance(method, Gone):
+        return {"name": method.place, **method.options}
     options = {f.name: plain(getattr(method, f.name)) for f in dataclasses.fields(method)}
     return {"name": method_name(method), **options}

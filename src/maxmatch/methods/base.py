@@ -374,11 +374,20 @@ class Consistency(Method):
         if (shape[-2:-1] if target.value.is_floating_point() else shape) != (images,):
             what = f"{type(self).__name__} teaches a tensor of shape {shape} for {images} images"
             raise UsageError(f"{what}: labels ({images},), probabilities ({images}, C) or (K, {images}, C) are wanted")
+        if not target.value.is_floating_point() and target.value.dtype != torch.int64:
+            kind = str(target.value.dtype).removeprefix("torch.")
+            raise UsageError(
+                f"{type(self).__name__} teaches labels of {kind}: whole numbers of 64 bits are wanted, .long()"
+            )
         if target.value.is_floating_point() and shape[-1] != p.shape[-1]:
             raise UsageError(f"{type(self).__name__} teaches probabilities of {shape[-1]} classes: C is {p.shape[-1]}")
         if tuple(target.keep.shape) != (images,):
             what = f"{type(self).__name__} keeps by a tensor of shape {tuple(target.keep.shape)}"
             raise UsageError(f"{what}: one value an image is wanted, ({images},)")
+        labels = target.value if target.value.device.type == "cpu" and not target.value.is_floating_point() else None
+        if labels is not None and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < p.shape[-1]:
+            what = f"{type(self).__name__} teaches labels from {int(labels.min())} to {int(labels.max())}"
+            raise UsageError(f"{what}: of {p.shape[-1]} classes the first is 0, the last {p.shape[-1] - 1}")
         return target
 
     def _opinion(

@@ -109,6 +109,11 @@ def normalised(
     return y.to(x.dtype)
 
 
+def has_batchnorm(net: nn.Module) -> bool:
+    """Whether any layer of a net is a BatchNorm."""
+    return any(isinstance(module, BatchNorm | nn.modules.batchnorm._BatchNorm) for module in net.modules())
+
+
 def running_statistics(net: nn.Module) -> list[Tensor]:
     """All running means and variances of a net, the tensors themselves."""
     names = ("running_mean", "running_var")

@@ -15,7 +15,7 @@ from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.log import read_metrics
 from maxmatch.train.pictures import title
 from maxmatch.train.recipe import Recipe
-from maxmatch.train.resume import saved_recipe
+from maxmatch.train.resume import read_recipe
 
 Points = list[tuple[float, float]]
 
@@ -138,7 +138,7 @@ class RunFolder:
 
 def read_run(path: Path) -> RunFolder:
     """The run of a folder; refused in one line if there is none."""
-    recipe = saved_recipe(path)
+    recipe = read_recipe(path)
     split = _read(path / "split.json")
     counts: tuple[int | None, int | None] = (None, None)
     if isinstance(split.get("labelled"), list) and isinstance(split.get("unlabelled"), list):

@@ -32,6 +32,7 @@ from maxmatch.report.folder import RunFolder
 from maxmatch.report.pool import Pool, judge_pool
 from maxmatch.train.finished import Finished, open_run
 from maxmatch.train.fit import is_changed
+from maxmatch.train.result import untested
 from maxmatch.train.unlabelled import without_label
 
 LEFT_OUT = "Confusion matrix, calibration, errors by class, the gallery of views and the map"
@@ -86,6 +87,7 @@ class Measured:
     pool: Pool | None = None
     map: Map | None = None
     missing: list[str] = field(default_factory=list)
+    untested: list[str] = field(default_factory=list)  # classes that no test image is of
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -99,13 +101,15 @@ def measure(run: RunFolder, seconds: float, data: Images | None = None, mapped: 
         now = data is None and _labelled_since(run)
         finished = _open(run, data, now)
     except (UserError, OSError) as error:
-        found.missing.append(f"{LEFT_OUT} are left out, because the model or its data can't be opened: {error}.")
+        why = _other_test(run) or f"the model or its data can't be opened: {error}"
+        found.missing.append(f"{LEFT_OUT} are left out, because {why}.")
         return found
     found.finished = finished
     if now:
         found.missing.append(LABELLED_SINCE)
     each = _seconds_an_image(finished)
     images = finished.images
+    found.untested = untested(images)
     if images.test_x is None or images.test_y is None or not len(images.test_x):
         found.missing.append("There is no test set, so error, confusion and calibration are not measured.")
     else:
@@ -175,13 +179,32 @@ def make_map(finished: Finished, test: Answers | None, pool: Pool | None) -> Map
 
 def _labelled_since(run: RunFolder) -> bool:
     """Whether pictures of a folder were added or labelled since the run, and its test is still of the same ones."""
+    then, now = _tests(run)
+    return bool(now) and then == now
+
+
+def _other_test(run: RunFolder) -> str:
+    """What to say where the pictures that a folder is tested on are others now: the run may have learned from them."""
+    try:
+        then, now = _tests(run)
+    except (UserError, OSError):
+        return ""
+    if then == now:
+        return ""
+    what = f"the test has changed since it was trained, from {len(then)} pictures to {len(now)}"
+    return (
+        f"{what}: a test that stays the same, to compare by, is one of pictures in {run.recipe.data.path}/test/CLASS/"
+    )
+
+
+def _tests(run: RunFolder) -> tuple[set[str], set[str]]:
+    """The test pictures of a folder that was changed since the run, then and now; of one that was not, none."""
     if run.recipe.data.name != "folder" or not is_changed(run.recipe, run.path):
-        return False
+        return set(), set()
     split, data = run.path / "split.json", run.recipe.data
     label_file = Path(data.label_file) if data.label_file else None
     listing = read_layout(Path(str(data.path)), label_file, data.strict, run.recipe.method.needs.labelled)
-    listing = listing.without(saved_left_out(split))
-    return bool(listing.test_files) and {*listing.test_files} == {*(saved_tested(split) or ())}
+    return {*(saved_tested(split) or ())}, {*listing.without(saved_left_out(split)).test_files}
 
 
 def _open(run: RunFolder, data: Images | None, now: bool) -> Finished:
@@ -193,7 +216,8 @@ def _open(run: RunFolder, data: Images | None, now: bool) -> Finished:
             raise UserError(f"{pool} is not here; type maxmatch data fetch {pool}")
     call = "maxmatch.report.page.write_report([folder], data=...)"
     on_gpu = run.recipe.train.device == "cuda" and best_device() == "cuda"
-    return open_run(run.path, "cuda" if on_gpu else "cpu", data, call, now)
+    # What is wrong with its method was told when the folder was read.
+    return open_run(run.path, "cuda" if on_gpu else "cpu", data, call, now, warn=lambda line: None)
 
 
 def _seconds_an_image(finished: Finished) -> float:

@@ -64,7 +64,7 @@ def _words(wanted: Values, verb: str) -> list[str]:
             given.setdefault(section, {})[field] = wanted[section][field]
     base = compose(given=given).to_dict()
     differing = {
-        section: {field: value for field, value in fields.items() if value != base[section][field]}
+        section: {field: v for field, v in fields.items() if field not in base[section] or v != base[section][field]}
         for section, fields in wanted.items()
     }
     typed = overlay(given, differing)

@@ -6,6 +6,7 @@ import math
 import shlex
 from typing import Any, NamedTuple
 
+from maxmatch.errors import told as names_of
 from maxmatch.methods import PRETRAINING
 from maxmatch.methods.base import Consistency
 from maxmatch.methods.fixmatch import FixMatch
@@ -16,6 +17,7 @@ from maxmatch.report.repeat import command
 
 NOT_MEASURED = "not measured"
 FEW = 100  # fewer test images say little of calibration, and not much of the error
+SEVERAL = 5  # test images: a difference by fewer is no reason to train anew
 
 
 class Fact(NamedTuple):
@@ -37,13 +39,13 @@ class Advice(NamedTuple):
 
 def title(run: RunFolder) -> str:
     """A run in one line, as a person would call it."""
-    method = run.recipe.method
+    method = run.method.rpartition(":")[2] if ":" in run.method else type(run.recipe.method).__name__
     word = "=" if run.fixed_views else "up to"
     views = f" (K {word} {run.k})" if run.k > 1 else ""
     name, _, labels = run.data.rpartition("@")
     if _pretrains(run):
-        return f"{type(method).__name__} on {name}, a pretraining without labels"
-    return f"{type(method).__name__}{views} on {name}, {run.labelled or labels} labels"
+        return f"{method} on {name}, a pretraining without labels"
+    return f"{method}{views} on {name}, {run.labelled or labels} labels"
 
 
 def answer(run: RunFolder) -> str:
@@ -99,7 +101,7 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
         return [*diverged, Advice("Train a classifier that starts from it.", start)]
     guesses = _guessing(run, found)
     labels = guesses or _pseudo_labels(run)
-    made = [*diverged, *_measurable(run, found), *_unused_pool(run), *labels, *_robust(run), *_longer(run)]
+    made = [*diverged, *_measurable(run, found), *_unused_pool(run), *labels, *_robust(run, found), *_longer(run)]
     made += [*_worst_class(found), *_honesty(found)]
     made = made[: most - 1]
     if found.pool is not None and not run.own_data:
@@ -152,8 +154,7 @@ def _error_fact(run: RunFolder, found: Measured) -> Fact:
     if run.error is None:
         return Fact("Error", NOT_MEASURED, _why_not(run), "error")
     note = "of the test images" if run.finished else "of the test images, so far"
-    if run.finished and found.test is not None:
-        total = found.test.total
+    if run.finished and (total := _tested(run, found)):
         wrong = round(run.error / 100 * total)
         note = f"{wrong:,} of {total:,} test images, standard error ± {_spread(wrong, total):.2f}"
     return Fact("Error", percent(run.error), note, "error", run.error)
@@ -184,13 +185,28 @@ def _diverged(run: RunFolder) -> list[Advice]:
     return [Advice(why, command(run, {"train": {"lr": lower}}, f"lr-{lower:g}"))]
 
 
+def _tested(run: RunFolder, found: Measured) -> int:
+    """How many test images there are, or were when it was trained."""
+    if found.test is not None:
+        return found.test.total
+    then = run.result.get("test_images")
+    return then if isinstance(then, int) else 0
+
+
 def _measurable(run: RunFolder, found: Measured) -> list[Advice]:
-    if run.error is not None and found.test is not None and found.test.total < FEW:
-        total = found.test.total
+    made = []
+    if run.error is not None and 0 < (total := _tested(run, found)) < FEW:
         sure = _spread(round(run.error / 100 * total), total)
-        return [Advice(f"There are only {total} test images: the error is known to ± {sure:.0f} points. Test on more.")]
+        few = f"There are only {total} test images: the error is known to ± {sure:.0f} points. Test on more."
+        made.append(Advice(few))
+    if run.error is not None and found.untested:
+        made.append(
+            Advice(
+                f"Nothing is known of {names_of(found.untested)}: no test image shows it. Test on some of each class."
+            )
+        )
     if run.error is not None:
-        return []
+        return made
     if run.recipe.data.name == "folder":
         why = (
             "Nobody knows how good this is. Put pictures of known class into test/CLASS/ of the folder, or label five "
@@ -246,9 +262,11 @@ def _pseudo_labels(run: RunFolder) -> list[Advice]:
     return []
 
 
-def _robust(run: RunFolder) -> list[Advice]:
+def _robust(run: RunFolder, found: Measured) -> list[Advice]:
     robust, error, method = run.figure("robust_error"), run.error, run.recipe.method
     if robust is None or error is None or robust < 1.5 * error or robust - error < 3:
+        return []
+    if (total := _tested(run, found)) and (robust - error) / 100 * total < SEVERAL:
         return []
     if not isinstance(method, Consistency) or not run.trains_on_strong:
         return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from maxmatch.augment.views import Views
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import OtherImages, Split, load_split, saved_left_out, saved_tested
-from maxmatch.errors import UserError
+from maxmatch.errors import UserError, tell
 from maxmatch.evaluate.classifier import Classifier
 from maxmatch.evaluate.classifier import load as load_classifier
 from maxmatch.evaluate.errors import predict_logits
@@ -22,7 +22,7 @@ from maxmatch.train.batches import make_views
 from maxmatch.train.checkpoint import restore_policy
 from maxmatch.train.pictures import load_data, refuse_moved
 from maxmatch.train.recipe import Recipe
-from maxmatch.train.resume import saved_recipe
+from maxmatch.train.resume import read_recipe
 
 
 class Finished(NamedTuple):
@@ -50,12 +50,14 @@ def open_run(
     data: Images | None = None,
     call: str = "maxmatch.judge(folder, data=...)",
     now: bool = False,
+    warn: Callable[[str], None] = tell,
 ) -> Finished:
     """The run of a folder; `data` stands in for a data set by name. `call` is what to type in Python with such data.
 
     Pictures are those it was trained on; with `now`, where all labels of a folder were shown, those that are there now.
+    `warn` hears of a method that is not what it was.
     """
-    recipe = saved_recipe(folder)
+    recipe = read_recipe(folder, warn)
     classifier = load_classifier(folder, device)
     if data is None and recipe.data.name not in (*DATASETS, "folder"):
         raise UserError(f"{folder} was trained on data of your own: in Python, {call}")
@@ -70,7 +72,7 @@ def open_run(
         if images.classes != tuple(classifier.classes):
             raise
         changed = "pictures or labels were changed since it was trained; taken as they are now"
-        print(f"warning: {folder}: {changed}", file=sys.stderr)
+        tell(f"warning: {folder}: {changed}")
         split = Split(np.flatnonzero(images.y.numpy() >= 0), np.arange(len(images.y)))
     views = make_views(recipe.augment, images.side).to(next(classifier.net.parameters()).device)
     if views.learner is not None:

@@ -85,7 +85,7 @@ def fit(
         recipe = replace(recipe, data=replace(recipe.data, name=data.name))
     if resume:
         recipe = resumed_recipe(folder, recipe.to_dict())
-        finished = finished_result(folder, recipe)
+        finished = finished_result(folder, recipe.train.steps)
         if finished is not None:
             _note_place(recipe, folder)
             return finished
@@ -252,8 +252,8 @@ def _build(
     return training
 
 
-def finished_result(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
-    """The result of a run that has done all its steps, else None; also None where its model can be made again.
+def finished_result(folder: Path, steps: int) -> dict[str, Any] | None:
+    """The result of a run that has done all its `steps`, else None; also None where its model can be made again.
 
     That is where the file was lost and a checkpoint is left: to go on is to write it again.
     """
@@ -263,8 +263,8 @@ def finished_result(folder: Path, recipe: Recipe) -> dict[str, Any] | None:
         result: dict[str, Any] = json.loads((folder / "result.json").read_text())
     except (OSError, ValueError):
         return None
-    steps = result.get("steps") if isinstance(result, dict) else None
-    return result if isinstance(steps, int) and steps >= recipe.train.steps else None
+    done = result.get("steps") if isinstance(result, dict) else None
+    return result if isinstance(done, int) and done >= steps else None
 
 
 def count_labels(labels: int | str, images: Images) -> int:

@@ -25,6 +25,7 @@ from maxmatch.evaluate.progress import Told
 from maxmatch.files import write_safely
 from maxmatch.methods import method_name, misspelled
 from maxmatch.nets import make_net
+from maxmatch.nets.batchnorm import has_batchnorm
 from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches, make_views
@@ -37,7 +38,7 @@ from maxmatch.train.feed import Feed
 from maxmatch.train.log import Logger, Metrics, Screen, Unwritten
 from maxmatch.train.pictures import title as data_title
 from maxmatch.train.pool import make_pool
-from maxmatch.train.recipe import Recipe, learning_rates
+from maxmatch.train.recipe import NetSettings, Recipe, learning_rates
 from maxmatch.train.result import make_result, warnings_of
 from maxmatch.train.resume import code_of, own_parts, same_code
 from maxmatch.train.stages import in_words
@@ -106,6 +107,14 @@ class Training:
             recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode, ranks
         )
         self.notes = [*([note] if note else []), *batches.notes, *self.step.run.notes, *misspelled(recipe.method)]
+        own_momentum = "net.batchnorm_momentum" not in recipe.settled
+        if (
+            own_momentum
+            and recipe.net.batchnorm_momentum != NetSettings().batchnorm_momentum
+            and not has_batchnorm(net)
+        ):
+            what = f"net.batchnorm_momentum = {recipe.net.batchnorm_momentum}"
+            self.notes.append(f"{what}: {recipe.net.name} has no BatchNorm, so it does nothing; leave it out")
         if type(recipe.method).__module__ == "__main__":
             what = f"{type(recipe.method).__name__} was written in a script or notebook"
             self.notes.append(f"{what}: in a file of its own the command line could read this run again")

@@ -172,6 +172,7 @@ def compose(
     """
     for wrong, fine in (
         (f"compose({dataset!r})", isinstance(dataset or "", str | Path)),
+        (f"config = {config!r}", isinstance(config or "", str | Path)),
         (f"given = {given!r}", isinstance(given or {}, Mapping)),
     ):
         if not fine:
@@ -186,6 +187,8 @@ def compose(
         told = f"method = {type(asked).__name__}(...): a name is wanted, 'maxmatch' or 'package.module:Class'"
         raise UsageError(f"{told}; an instance goes into a recipe: dataclasses.replace(recipe, method=...)")
     asked = canonical(asked) if asked else None
+    if typed_name is not None and canonical(str(typed_name)) != asked:
+        raise UsageError(f"method.name is given twice, as {method} and as {typed_name}: give it once")
     method = asked or "maxmatch"  # where neither is asked for; a recipe may have another
     if file_name is not None and canonical(str(file_name)) != asked:
         if len(file_values["method"]) > 1:
@@ -195,6 +198,9 @@ def compose(
         file_values.pop("method")
     if dataset is not None and dataset.partition("@")[0] in DATASETS and "@" in dataset:
         dataset, _, labels = dataset.partition("@")
+        typed_labels = given.get("data", {}).get("labels", labels)
+        if str(typed_labels) != labels:
+            raise UsageError(f"data.labels is given twice, as {labels} and as {typed_labels}: give it once")
         given = overlay({"data": {"labels": labels}}, given)
     dataset = dataset or given.get("data", {}).get("name") or file_values.get("data", {}).get("name") or "digits"
     if dataset not in (*DATASETS, "arrays", "folder") and Path(str(dataset)).is_dir():

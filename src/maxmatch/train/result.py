@@ -15,6 +15,7 @@ from maxmatch import __version__
 from maxmatch.augment import Views
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import Split
+from maxmatch.errors import told as names_of
 from maxmatch.evaluate.errors import summary, top5_error
 from maxmatch.evaluate.robust import Robust, robust_errors
 from maxmatch.methods import method_name
@@ -58,7 +59,7 @@ def make_result(
         "labels": len(split.labelled),
         "method": method_name(method),
         "method_code": progress.code,
-        "k": plain(consistency.k) if consistency else None,
+        "k": plain(consistency.k if consistency else method.needs.strong if method.needs.labelled else 0) or None,
         "over": consistency.over.spell() if consistency else None,
         "strategy": consistency.resolved_strategy if consistency else None,
         "net": recipe.net.name,
@@ -98,6 +99,14 @@ UNLABELLED = ("unlabelled_error", "unlabelled_top5_error", "unlabelled_images")
 LOGGED = ("supervised_loss", "unlabeled_loss", "unlabeled_loss_min", "mask_rate", "pseudo_label_accuracy")
 
 
+def untested(images: Images) -> list[str]:
+    """The classes that no test image is of, where there is a test."""
+    if images.test_y is None or not len(images.test_y):
+        return []
+    shown = set(images.test_y.tolist())
+    return [name for label, name in enumerate(images.classes) if label not in shown]
+
+
 def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     """What scikit-learn would warn about: settings that run but are probably not meant."""
     found = []
@@ -106,6 +115,10 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     missing = [name for label, name in enumerate(images.classes) if label not in shown]
     if missing and method.needs.labelled:
         found.append(f"no image of {', '.join(missing)} has a label: that class can't be learned")
+    if names := untested(images):
+        found.append(
+            f"no test image is of {names_of(names)}: the error says nothing of it; label more of it, or test on some"
+        )
     if recipe.train.head_lr is not None and recipe.train.init is None and not recipe.net.pretrained:
         found.append("train.head_lr is for a net that was trained before, and this one begins anew: give --init RUN")
     if isinstance(method, Consistency):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from maxmatch.errors import UsageError
-from maxmatch.methods import make_method, method_name
+from maxmatch.errors import UsageError, tell, told
+from maxmatch.methods import make_method, method_class, method_name
+from maxmatch.methods.gone import Gone
 from maxmatch.methods.source import own_code
 from maxmatch.nets.device import best_device, is_available
 from maxmatch.nets.foreign import own_class
-from maxmatch.settings import Values, build, overlay, plain
+from maxmatch.settings import Values, build, field_types, overlay, plain
 from maxmatch.train.imagenet import fitting
-from maxmatch.train.recipe import DataSettings, Recipe, read_values, with_nones
+from maxmatch.train.recipe import DataSettings, Recipe, TrainSettings, read_values, with_nones
 from maxmatch.train.recipes import RECIPES, read_config
 
 INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
@@ -50,12 +51,39 @@ def own_parts(recipe: Recipe) -> str:
 
 def saved_recipe(folder: Path) -> Recipe:
     """The recipe of a run folder, or one line that says that there is none."""
-    return Recipe.from_dict(_saved_values(folder))
+    values = _saved_values(folder)
+    if isinstance(section := values.get("method"), Mapping) and "name" in section:
+        name = str(section["name"])
+        known = field_types(method_class(name))
+        if lost := [option for option in section if option != "name" and option not in known]:
+            what = f"{folder / 'recipe.json'} has {told(lost)}, which {name} has no longer"
+            raise UsageError(f"{what}: restore its code as it was, or train anew into another folder")
+    return Recipe.from_dict(values)
+
+
+def read_recipe(folder: Path, warn: Callable[[str], None] = tell) -> Recipe:
+    """The same for who only reads the run: a method that can't be made any more is told of, and stands for itself."""
+    try:
+        return saved_recipe(folder)
+    except UsageError as problem:
+        values = _saved_values(folder)
+        section = values.pop("method", None)
+        if not isinstance(section, Mapping) or "name" not in section:
+            raise
+        recipe = Recipe.from_dict(values)  # what else is wrong is told here
+        warn(f"warning: {problem} (its model is read all the same)")
+        options = {option: value for option, value in section.items() if option != "name"}
+        return replace(recipe, method=Gone(str(section["name"]), options))
 
 
 def saved_data(folder: Path) -> DataSettings:
     """The data of a run folder; the method it was trained by need not be at hand."""
     return build(DataSettings, _saved_values(folder).get("data", {}), "data")
+
+
+def saved_steps(folder: Path) -> int:
+    """How many steps the run of a folder is to have, likewise."""
+    return build(TrainSettings, _saved_values(folder).get("train", {}), "train").steps
 
 
 def _saved_values(folder: Path) -> Values:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from maxmatch.augment import proximity
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch, Losses, Method
+from maxmatch.methods.base import Batch, Losses, Method, Seen
 from maxmatch.methods.functional import probabilities
 from maxmatch.nets import num_features
 from maxmatch.nets.averaging import Average
@@ -148,6 +148,8 @@ class Step:
             what = f"{type(self.method).__name__}.losses returns a {type(losses).__name__}"
             raise UsageError(f"{what}: return Losses(terms), named terms already weighted, of maxmatch.methods.base")
         self.health.blind = losses.seen is None
+        if losses.seen is not None and (wrong := _other_shape(losses.seen, len(batch.index))):
+            raise UsageError(f"what {type(self.method).__name__}.losses has seen: {wrong}")
         if set(losses.terms) != set(self.method.terms):
             raise UsageError(_other_terms(self.method, losses))
         for name, term in losses.terms.items():
@@ -194,6 +196,26 @@ class Step:
             found |= {f"policy.{n}": t for n, t in self.learner.learned.state_dict().items()}
         found |= {f"momentum.{number}": momentum for number, momentum in enumerate(self.optimizer.momenta)}
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
+
+
+def _other_shape(seen: Seen, images: int) -> str:
+    """What to say of a `Seen` that would be counted wrongly; empty where it is as it should be."""
+    for name, value, wanted, fine in (
+        ("per_view", seen.per_view, f"(K, {images})", seen.per_view.ndim == 2 and seen.per_view.shape[1] == images),
+        ("keep", seen.keep, f"({images},)", seen.keep.shape == (images,)),
+        ("winner", seen.winner, f"({images},)", seen.winner.shape == (images,)),
+        (
+            "target",
+            seen.target,
+            f"({images},) or ({images}, C)",
+            seen.target.shape[:1] == (images,) and seen.target.ndim < 3,
+        ),
+        ("unlabeled_loss", seen.unlabeled_loss, "()", not seen.unlabeled_loss.ndim),
+        ("guess", seen.guess, f"({images}, C)", seen.guess is None or seen.guess.shape[:-1] == (images,)),
+    ):
+        if not fine:
+            return f"{name} has shape {tuple(() if value is None else value.shape)}: {wanted} is wanted"
+    return ""
 
 
 def _no_number(method: Method, name: str, term: object) -> str:
