@@ -314,6 +314,23 @@ def test_the_classifier_takes_arrays_and_files(trained, pictures):
         classifier.predict(np.zeros((1, 9, 9), np.uint8))
 
 
+def test_a_sheet_of_a_folder_lies_outside_it_and_tells_what_train_would(tmp_path, capsys, monkeypatch):
+    for number in range(10):
+        place = tmp_path / "photos" / "labeled" / "ab"[number > 6]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((8, 8), 20 * number, np.uint8)).save(place / f"{number}.png")
+    (tmp_path / "photos/labeled/a/bad.png").write_bytes(b"none")
+    monkeypatch.chdir(tmp_path / "photos")
+    code, out, err = call(capsys, "preview", ".", "--images", 2, "--k", 1)
+    assert (code, out.strip()) == (0, str(tmp_path / "preview.png"))
+    assert (tmp_path / "preview.png").exists()
+    assert "pictures to learn from" in err
+    assert "bad.png" in err
+    code, _, err = call(capsys, "preview", ".", "--out", "labeled/sheet.png")
+    assert code == 2
+    assert "it would lie among the pictures and be learned from; give a place outside" in err
+
+
 def test_preview_draws_a_sheet(tmp_path, capsys):
     code, out, _ = call(capsys, "preview", "digits", "--out", tmp_path / "p.png", "--k", 2, "--images", 3)
     assert (code, out.strip()) == (0, str(tmp_path / "p.png"))

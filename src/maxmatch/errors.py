@@ -81,7 +81,7 @@ def said(problem: Exception) -> str:
 def tell(line: str) -> None:
     """A line on standard error. Nobody may read it any more, or the log's disk is full: no reason to end a training."""
     with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
+        print(line.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)  # of names that are no text
 
 
 def told(names: Sequence[str], few: int = FEW) -> str:

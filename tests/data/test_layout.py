@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import unicodedata
 
 import numpy as np
 import pytest
@@ -419,6 +420,55 @@ def test_a_table_may_name_files_as_windows_does_by_detours_and_with_names_that_a
     table.write_bytes(b"path,label\nx/1.png,caf\xe9\nx/2.png,dog\n")
     with pytest.raises(UsageError, match="'café' is not written in UTF-8; save the file as UTF-8"):
         read_layout(tmp_path / "all", table)
+
+
+def test_a_table_finds_names_whose_accents_are_written_otherwise(tmp_path):
+    apart, whole = (unicodedata.normalize(form, "küche.png") for form in ("NFD", "NFC"))
+    assert apart != whole
+    put(tmp_path / "all", apart, "2.png")
+    table = tmp_path / "labels.csv"
+    table.write_text(f"{whole},cat\n2.png,dog\n")
+    listing = read_layout(tmp_path / "all", table)
+    assert labels_of(listing) == {apart: "cat", "2.png": "dog"}
+    put(tmp_path / "all", whole)  # both are there: each is itself
+    assert labels_of(read_layout(tmp_path / "all", table)) == {apart: None, whole: "cat", "2.png": "dog"}
+
+
+def test_a_class_is_not_lost_by_its_paths_or_by_another_class(tmp_path):
+    put(tmp_path / "all", "u/1.png", "u/2.png", "u/3.png")
+    table = tmp_path / "labels.csv"
+    table.write_text("u/1.png,cat\nU/2.png,dog\nu/3.png,cat\n")
+    with pytest.raises(UsageError, match="labels.csv: no row of dog names a picture that is there and has one label"):
+        read_layout(tmp_path / "all", table)
+    table.write_text("u/1.png,cat\nU/2.png,dog\nu/3.png,dog\nu/4.png,nan\n")
+    (note,) = read_layout(tmp_path / "all", table).notes[:1]
+    assert "2 files are not in" in note
+    assert "'u/2.png' is there, in other capitals; left out" in note
+    for place in ("labeled/cat", "labeled/dog", "labeled/cow"):
+        (tmp_path / "two" / place).mkdir(parents=True)
+        for number in (1, 2):
+            (tmp_path / "two" / place / f"{number}.png").write_bytes(b"0" * (number + 4 * (place[-3:] == "cow")))
+    with pytest.raises(UsageError, match="every picture labelled 'cat' has another label elsewhere; keep it in one"):
+        read_layout(tmp_path / "two")
+
+
+@pytest.mark.parametrize("first", ["all/u/1.png", "C:\\photos\\u\\1.png"])
+def test_paths_with_more_in_front_are_told_as_they_should_be(tmp_path, first):
+    put(tmp_path / "all", "u/1.png", "u/2.png")
+    table = tmp_path / "labels.csv"
+    table.write_text(f"{first},cat\n{first.replace('1', '2')},dog\n")
+    with pytest.raises(UsageError, match="they are relative to that folder, where it is 'u/1.png'"):
+        read_layout(tmp_path / "all", table)
+
+
+def test_the_first_line_of_excel_says_what_stands_between(tmp_path):
+    put(tmp_path / "all", "1.png", "2.png")
+    table = tmp_path / "labels.csv"
+    for above in ("sep=;", '"sep=;"'):
+        table.write_text(f"{above}\r\nlabel;path\r\ncat, small;1.png\r\ndog;2.png\r\n")
+        listing = read_layout(tmp_path / "all", table)
+        assert labels_of(listing) == {"1.png": "cat, small", "2.png": "dog"}
+        assert not any("left out" in note for note in listing.notes)
 
 
 def test_labels_of_folders_that_a_table_does_not_repeat_are_said_to_be_lost(tmp_path):

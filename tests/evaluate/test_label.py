@@ -20,6 +20,7 @@ from maxmatch.errors import UsageError, UserError
 from maxmatch.evaluate import label, progress
 from maxmatch.evaluate.label import batch_size, batches, label_folder, read_ahead
 from maxmatch.evaluate.rows import choose_format, writing_rows
+from maxmatch.train.fit import fit
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +170,17 @@ def test_odd_names_survive_both_formats(tmp_path):
     assert json.loads((tmp_path / "jsonl").read_text()) == row
     with open(tmp_path / "csv", newline="", encoding="utf-8", errors="surrogateescape") as file:
         assert list(csv.DictReader(file)) == [row]
+
+
+def test_names_that_are_no_text_are_told_where_a_table_has_them(tiny, tmp_path, capsys):
+    fit(tiny(), tmp_path / "run", quiet=True)
+    (tmp_path / "all").mkdir()
+    for name in (b"1.png", b"bad\xff.png"):
+        Image.new("L", (8, 8)).save(tmp_path / "all" / os.fsdecode(name))
+    for kind, told in (("csv", 1), ("jsonl", 0)):
+        capsys.readouterr()
+        label_folder(tmp_path / "run", tmp_path / "all", tmp_path / f"out.{kind}", format=kind)
+        assert capsys.readouterr().err.count("1 names are not in UTF-8 (") == told
 
 
 def test_a_reader_that_goes_away_is_no_error(tmp_path):

@@ -93,6 +93,16 @@ def test_a_robust_error_that_is_three_times_a_small_one_asks_for_nothing():
     assert "from 1.0 to 4.5 %" in whys(run_of(error=small, robust_error=4.5))
 
 
+def test_few_test_images_are_told_by_the_result_alone_and_ask_for_no_other_training():
+    wrong = {"last": 25.0, "median20": 25.0, "best": 25.0}
+    few = run_of(error=wrong, robust_error=50.0, test_images=4)
+    assert whys(few) == "There are only 4 test images: the error is known to ± 17 points. Test on more. []"
+    assert "1 of 4 test images, standard error ± 17.12" in [fact.note for fact in facts(few, Measured())]
+    assert "from 25.0 to 50.0 %" in whys(run_of(error=wrong, robust_error=50.0, test_images=20))
+    told = whys(run_of(), Measured(untested=["cat", "dog"]))
+    assert told == "Nothing is known of cat, dog: no test image shows it. Test on some of each class. []"
+
+
 def test_an_error_that_falls_asks_for_more_steps():
     falling = [{"kind": "evaluate", "step": 80 * i, "error": 55.0 - 5 * i} for i in range(1, 11)]
     assert "fell from 15.0 to 5.0 %" in whys(run_of(metrics=falling))

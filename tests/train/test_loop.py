@@ -22,7 +22,8 @@ from safetensors.torch import load_file
 import maxmatch
 import maxmatch.train.loop as loop_module
 import maxmatch.train.result as result_module
-from maxmatch.data.datasets import from_arrays
+from maxmatch.data.datasets import from_arrays, load_images
+from maxmatch.data.split import Split
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.methods.fixmatch import FixMatch
@@ -35,6 +36,7 @@ from maxmatch.train.judge import judge
 from maxmatch.train.log import Metrics, Screen, read_metrics
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
+from maxmatch.train.result import warnings_of
 from maxmatch.train.resume import resumed_recipe
 from maxmatch.train.step import Step
 
@@ -891,3 +893,15 @@ def test_a_method_of_a_script_is_told_where_it_could_be_read_again(tiny, tmp_pat
     monkeypatch.setattr(Rooted, "__module__", "__main__")
     notes = begin(resolve(replace(tiny("fixmatch"), method=Rooted()), device="cpu", threads=1), tmp_path / "b").notes
     assert notes[-1].startswith("Rooted was written in a script or notebook: in a file of its own the command line")
+
+
+def test_a_class_that_no_test_image_is_of_is_told():
+    images = load_images("digits")
+    split = Split(np.arange(20), np.arange(len(images.y)))
+    recipe = compose("digits")
+    assert not any("no test image" in line for line in warnings_of(recipe, images, split))
+    kept = images.test_y != 3
+    fewer = replace(images, test_x=images.test_x[kept], test_y=images.test_y[kept])
+    assert "no test image is of 3: the error says nothing of it" in " ".join(warnings_of(recipe, fewer, split))
+    without = replace(images, test_x=None, test_y=None)
+    assert not any("no test image" in line for line in warnings_of(recipe, without, split))

@@ -159,10 +159,11 @@ def preview(
     recipe = compose(config=config, given=given(data, sets, labels=_absolute(labels)))
     out = _outside(recipe, out)
     refuse_to_replace(out, force, ours=OURS)
-    found = load_data(recipe)
     if recipe.data.name == "folder":
-        for line in (describe(recipe), *(f"warning: {note}" for note in found.notes)):
-            tell(line)
+        tell(describe(recipe))
+    found = load_data(recipe, tell)
+    for note in found.notes:
+        tell(f"warning: {note}")
     sheet = draw_sheet(found, make_views(recipe.augment, found.side), k, images, seed)
     try:
         save_sheet(sheet, out)

@@ -18,7 +18,9 @@ import torch
 from torch import Tensor
 
 from maxmatch.data.folder import find_broken_links, list_images, read_image
-from maxmatch.errors import UsageError, UserError
+from maxmatch.data.label_file import is_text
+from maxmatch.errors import UsageError, UserError, tell
+from maxmatch.errors import told as names_of
 from maxmatch.evaluate.classifier import Classifier, load
 from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
@@ -58,6 +60,10 @@ def label_folder(
         gone = find_broken_links(folder)
     for name in gone:
         print(f"maxmatch: {folder / name}: a link that leads nowhere: left out", file=sys.stderr)
+    odd = [name for name in names if not is_text(name)]
+    if odd and out is not None and kind == "csv":
+        how = "read the table with errors='surrogateescape', or take --format jsonl"
+        tell(f"maxmatch: {len(odd)} names are not in UTF-8 ({names_of(odd)}), and are written as they are: {how}")
     bad = len(gone)
     shape = classifier.preprocessing.shape
     try:
