@@ -200,22 +200,23 @@ class Step:
 
 def _other_shape(seen: Seen, images: int) -> str:
     """What to say of a `Seen` that would be counted wrongly; empty where it is as it should be."""
-    for name, value, wanted, fine in (
-        ("per_view", seen.per_view, f"(K, {images})", seen.per_view.ndim == 2 and seen.per_view.shape[1] == images),
-        ("keep", seen.keep, f"({images},)", seen.keep.shape == (images,)),
-        ("winner", seen.winner, f"({images},)", seen.winner.shape == (images,)),
-        (
-            "target",
-            seen.target,
-            f"({images},) or ({images}, C)",
-            seen.target.shape[:1] == (images,) and seen.target.ndim < 3,
-        ),
-        ("unlabeled_loss", seen.unlabeled_loss, "()", not seen.unlabeled_loss.ndim),
-        ("guess", seen.guess, f"({images}, C)", seen.guess is None or seen.guess.shape[:-1] == (images,)),
-    ):
-        if not fine:
-            return f"{name} has shape {tuple(() if value is None else value.shape)}: {wanted} is wanted"
+    one = (images,)
+    wanted: dict[str, tuple[tuple[int | str, ...], ...]] = {
+        "target": (one, (images, "C")), "keep": (one,), "per_view": (("K", images),), "winner": (one,),
+        "unlabeled_loss": ((),), "guess": ((images, "C"),),
+    }  # fmt: skip
+    for name, shapes in wanted.items():
+        value = getattr(seen, name)
+        if value is not None and not any(_is_of(value, shape) for shape in shapes):
+            told = " or ".join(str(shape).replace("'", "") for shape in shapes)
+            return f"{name} has shape {tuple(value.shape)}: {told} is wanted"
     return ""
+
+
+def _is_of(value: Tensor, shape: tuple[int | str, ...]) -> bool:
+    """Whether a tensor has a shape, in which a letter is any number."""
+    pairs = zip(value.shape, shape, strict=False)
+    return value.ndim == len(shape) and all(isinstance(want, str) or many == want for many, want in pairs)
 
 
 def _no_number(method: Method, name: str, term: object) -> str:
