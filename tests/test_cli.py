@@ -326,6 +326,10 @@ def test_a_sheet_of_a_folder_lies_outside_it_and_tells_what_train_would(tmp_path
     assert (tmp_path / "preview.png").exists()
     assert "pictures to learn from" in err
     assert "bad.png" in err
+    assert call(capsys, "preview", ".", "--images", 2, "--k", 1, "--out", "../sheet.png")[0] == 0
+    monkeypatch.chdir(tmp_path / "photos/labeled/a")
+    assert call(capsys, "preview", "../..", "--images", 2, "--k", 1)[1].strip() == str(tmp_path / "preview.png")
+    monkeypatch.chdir(tmp_path / "photos")
     code, _, err = call(capsys, "preview", ".", "--out", "labeled/sheet.png")
     assert code == 2
     assert "it would lie among the pictures and be learned from; give a place outside" in err

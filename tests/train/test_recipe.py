@@ -361,7 +361,8 @@ def test_two_lengths_of_a_run_are_refused(config, typed, line):
 def test_labels_may_stand_behind_the_name():
     assert compose("digits@40", "fixmatch").data.labels == 40
     assert compose("cifar10@10%").data.labels == "10%"
-    assert compose("digits@40", given={"data": {"labels": 40}}).data.labels == 40
+    assert compose("digits@040", given={"data": {"labels": 40}}).data.labels == 40
+    assert compose("cifar10@10%", given={"data": {"labels": "10.0%"}}).data.labels in ("10%", "10.0%")
     with pytest.raises(UsageError, match="data.labels is given twice, as 40 and as 30: give it once"):
         compose("digits@40", given={"data": {"labels": 30}})
 

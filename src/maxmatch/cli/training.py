@@ -147,7 +147,7 @@ def preview(
 ) -> None:
     """Draw a sheet of weak and strong views, each named, to see what training will see.
 
-    Of a folder it tells what train would: what was found, what will be chosen, and what is left out.
+    Of a folder it tells what was found, what would be chosen for it, and what is left out.
     """
     if data is None and config is None:
         raise UsageError("no data: type maxmatch preview ./photos, or maxmatch preview digits")
@@ -199,13 +199,13 @@ def settings(
 def _outside(recipe: Recipe, out: Path | None) -> Path:
     """Where a sheet goes: not among the pictures, where it would be learned from."""
     place, folder = out or Path("preview.png"), recipe.data.path
-    if folder is None or not place.absolute().is_relative_to(Path(folder).absolute()):
+    if folder is None or not place.resolve().is_relative_to(Path(folder).resolve()):
         return place
     if out is not None:
         raise UsageError(
             f"--out {out}: it would lie among the pictures and be learned from; give a place outside {folder}"
         )
-    return Path(folder).absolute().parent / place
+    return Path(folder).resolve().parent / place
 
 
 def _absolute(path: Path | None) -> str | None:

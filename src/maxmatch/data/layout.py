@@ -106,9 +106,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     before = {label for label in found.values() if label}
     found, tests = without_contradictions(root, found, notes), without_contradictions(root, tests, notes)
     if lost := sorted(before - {*found.values()}):
-        raise UsageError(
-            f"{root}: every picture labelled '{lost[0]}' has another label elsewhere; keep it in one of them"
-        )
+        notes.append(f"{root}: every picture of {told(lost, 3)} has another label too, so that class is left out")
     names = sorted({label for label in found.values() if label})
     if len(names) < 2 and not labels:
         return _without_labels(root, tests_at)
@@ -276,7 +274,8 @@ def _by_csv(
     spelt = _one_each((_composed(path), path) for path in found)  # as a table may have it, accents in their letters
     for name, label in rows:
         path = next((path for path in inside(root, name) if path in found), next(inside(root, name)))
-        path = path if path in found else spelt.get(_composed(path)) or path
+        if path not in found:
+            path = next((spelt[other] for p in inside(root, name) if (other := _composed(p)) in spelt), path)
         if path not in found and not is_text(path):
             raise other_encoding(label_file, path)
         if path not in found:
@@ -287,24 +286,22 @@ def _by_csv(
             found[path] = nothing.or_label(label)
     for path in twice:
         found[path] = ""
+    capitals = _one_each((path.casefold(), path) for path in found) if missing else {}
+    alike = next((capitals[path.casefold()] for path in missing if path.casefold() in capitals), None)
     if len(missing) == len(rows):
         wanted = "they are relative to that folder, with a comma before the label"
-        if (shorter := _shorter(missing[0], found)) is not None:
-            wanted = f"they are relative to that folder, where it is '{shorter}'"
+        if (shorter := alike or _shorter(missing[0], found)) is not None:
+            wanted = f"they are relative to that folder, capitals count, and there is '{shorter}'"
         raise UsageError(
             f"{label_file}: none of its {len(rows)} paths is in {root}, the first is '{missing[0]}'; {wanted}"
         )
     if missing:
-        capitals = _one_each((path.casefold(), path) for path in found)
-        alike = [path for path in missing if path.casefold() in capitals]
-        hint = f"; '{capitals[alike[0].casefold()]}' is there, in other capitals" if alike else ""
+        hint = f"; '{alike}' is there, in other capitals" if alike else ""
         notes.append(f"{label_file}: {len(missing)} files are not in {root} ({told(missing, 3)}){hint}; left out")
-    lost = sorted({label for _, label in rows if not says_nothing(label)} - {*found.values()})
-    if lost:
-        problem = f"no row of {told(lost, 3)} names a picture that is there and has one label"
-        raise UsageError(
-            f"{label_file}: {problem}, so that class would be lost; correct the paths, or delete those rows"
-        )
+    rest = rows[rows[0][0] in missing :]  # a first row that names no picture may be a heading
+    if lost := sorted({label for _, label in rest if not says_nothing(label)} - {*found.values()}):
+        what = f"no row of {told(lost, 3)} names a picture that is there and has no other label"
+        notes.append(f"{label_file}: {what}, so that class is left out")
     if twice:
         notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
     hints += nothing.hints()

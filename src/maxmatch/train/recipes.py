@@ -187,7 +187,7 @@ def compose(
         told = f"method = {type(asked).__name__}(...): a name is wanted, 'maxmatch' or 'package.module:Class'"
         raise UsageError(f"{told}; an instance goes into a recipe: dataclasses.replace(recipe, method=...)")
     asked = canonical(asked) if asked else None
-    if typed_name is not None and canonical(str(typed_name)) != asked:
+    if method and typed_name and canonical(str(typed_name)) != asked:
         raise UsageError(f"method.name is given twice, as {method} and as {typed_name}: give it once")
     method = asked or "maxmatch"  # where neither is asked for; a recipe may have another
     if file_name is not None and canonical(str(file_name)) != asked:
@@ -199,7 +199,7 @@ def compose(
     if dataset is not None and dataset.partition("@")[0] in DATASETS and "@" in dataset:
         dataset, _, labels = dataset.partition("@")
         typed_labels = given.get("data", {}).get("labels", labels)
-        if str(typed_labels) != labels:
+        if _number(typed_labels) != _number(labels):
             raise UsageError(f"data.labels is given twice, as {labels} and as {typed_labels}: give it once")
         given = overlay({"data": {"labels": labels}}, given)
     dataset = dataset or given.get("data", {}).get("name") or file_values.get("data", {}).get("name") or "digits"
@@ -248,6 +248,15 @@ def compose(
     _refuse_two_lengths(recipe, given.get("train", {}))
     _refuse_parts(recipe, given.get("augment", {}))
     return recipe
+
+
+def _number(labels: Any) -> Any:
+    """A number of labels as it counts, however it is written; with its sign, a share."""
+    text = str(labels)
+    try:
+        return (float(text.rstrip("%")), text.endswith("%"))
+    except ValueError:
+        return text
 
 
 def _refuse_parts(recipe: Recipe, typed: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from maxmatch.errors import UsageError, tell, told
+from maxmatch.errors import UsageError, said, tell, told
 from maxmatch.methods import make_method, method_class, method_name
 from maxmatch.methods.gone import Gone
 from maxmatch.methods.source import own_code
@@ -65,13 +65,14 @@ def read_recipe(folder: Path, warn: Callable[[str], None] = tell) -> Recipe:
     """The same for who only reads the run: a method that can't be made any more is told of, and stands for itself."""
     try:
         return saved_recipe(folder)
-    except UsageError as problem:
+    except Exception as problem:  # the method's own code may raise anything
         values = _saved_values(folder)
         section = values.pop("method", None)
         if not isinstance(section, Mapping) or "name" not in section:
             raise
         recipe = Recipe.from_dict(values)  # what else is wrong is told here
-        warn(f"warning: {problem} (its model is read all the same)")
+        why = str(problem) if isinstance(problem, UsageError) else f"method '{section['name']}': {said(problem)}"
+        warn(f"warning: {why} (its model is read all the same)")
         options = {option: value for option, value in section.items() if option != "name"}
         return replace(recipe, method=Gone(str(section["name"]), options))
 
