@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -231,6 +232,15 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
         expected = torch.zeros(side, side, dtype=torch.uint8)
         expected[:4, 4:] = 2  # top 0, left as far as it goes
         assert torch.equal(shown[0, 0, 0], expected)
+        assert (method.lesson(run, batch, taught, views, losses)[0] != views).any()
+        none = replace(batch, mix=Mix((draws + torch.tensor([[0.0], [0.0], [0.0], [0.7]])).flatten(), batch.mix.weight))
+        rarely = replace(method, often=0.5)
+        assert torch.equal(rarely.lesson(run, none, taught, views, losses)[0], views)  # .7 is not below .5
+        shrunk = trials.pasted(
+            torch.zeros(1, 1, 4, 4, dtype=torch.uint8), torch.arange(16, dtype=torch.uint8).view(1, 1, 4, 4),
+            torch.tensor([2.0]), torch.tensor([1.0]), torch.tensor([0.0]),
+        )  # fmt: skip
+        assert shrunk[0, 0].tolist() == [[0] * 4, [5, 7, 0, 0], [13, 15, 0, 0], [0] * 4]  # every other one, not turned
         assert lesson.value[0, [0, 2]].tolist() == [[0.75, 0.0, 0.25], [0.0, 0.25, 0.75]]
         assert torch.equal(lesson.value[0, [1, 3, 4, 5]], torch.eye(3)[labels[[1, 3, 4, 5]]])
         assert torch.equal(lesson.keep, taught.keep)
@@ -290,6 +300,22 @@ def test_a_training_alone_is_timed_from_outside_with_empty_caches(benchmarks, tm
     assert json.loads(rows[-1])["step"] == 1
 
 
+def views_of(one: float) -> torch.Tensor:
+    """Logits of 448 images with `one` for class 1 and 0 for the nine others."""
+    made = torch.zeros(448, 10)
+    made[:, 1] = one
+    return made
+
+
+LOGITS = [views_of(9.0), views_of(2.0), views_of(-1.0), views_of(3.0)]
+
+
+def hardness_index(run):
+    from maxmatch.data.plan import Plan
+
+    return torch.from_numpy(run.split.unlabelled[Plan(0).indices("images", 0, 448, len(run.split.unlabelled))])
+
+
 def test_averages_and_hardness_ask_a_run_as_it_was_judged(benchmarks, tmp_path, monkeypatch, capsys):
     import averages
     import hardness
@@ -316,6 +342,19 @@ def test_averages_and_hardness_ask_a_run_as_it_was_judged(benchmarks, tmp_path, 
     assert found["images"] == 448
     assert held == sorted(held)
     assert all(hard > 100 * share["share"] for hard, share in zip(held, found["shares"], strict=True))
-    size, wrong = hardness.scored(open_run(run))
+    finished = open_run(run)
+    shown: list[torch.Tensor] = []
+    monkeypatch.setattr(
+        hardness, "predict_logits", lambda net, images, *_: shown.append(images) or torch.stack(LOGITS).flatten(0, 1)
+    )
+    size, wrong = hardness.scored(finished)
+    assert len(shown[0]) == 4 * 448
+    # the weak view says 1; of the strong ones the second is the worst, with e^-1 for it
+    assert size.tolist() == pytest.approx([1 - math.exp(-1) / (math.exp(-1) + 9)] * 448)
+    assert wrong.tolist() == [bool(y != 1) for y in finished.images.y[hardness_index(finished)]]
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    monkeypatch.setattr(hardness, "BATCHES", 1)
+    size, wrong = hardness.scored(finished)
     assert found["wrong"] == pytest.approx(100 * wrong.double().mean().item())
     assert held[-1] == pytest.approx(100 * size.sort(descending=True).values[:224].sum().item() / size.sum().item())

@@ -124,6 +124,7 @@ class Seeing(Method):
         unlabeled = per_view.amax(0).mean()
         seen = Seen(target, keep, per_view.detach(), winner, unlabeled.detach())
         shapes = {"per_view": seen.per_view[0], "keep": keep[:, None], "winner": winner[:1], "unlabeled_loss": keep}
+        shapes |= {"target": target[:3], "guess": keep}
         if self.wrong:
             seen = seen._replace(**{self.wrong: shapes[self.wrong]})
         return Losses({"supervised": cross_entropy(x, batch.y).mean(), "unlabeled": unlabeled}, seen)
@@ -136,6 +137,8 @@ class Seeing(Method):
         ("keep", r"keep has shape \(16, 1\): \(16,\) is wanted"),
         ("winner", r"winner has shape \(1,\): \(16,\) is wanted"),
         ("unlabeled_loss", r"unlabeled_loss has shape \(16,\): \(\) is wanted"),
+        ("target", r"target has shape \(3,\): \(16,\) or \(16, C\) is wanted"),
+        ("guess", r"guess has shape \(16,\): \(16, C\) is wanted"),
     ],
 )
 def test_what_an_own_losses_has_seen_is_refused_in_another_shape(tiny, tmp_path, wrong, line):

@@ -471,6 +471,18 @@ def test_whether_more_labels_helped_is_told_on_the_same_test(tmp_path, capsys):
     assert told in found.missing[0]
 
 
+def test_a_class_that_is_never_tested_is_told_in_the_log_and_on_the_page(tmp_path, capsys):
+    for name, count in (("a", 7), ("b", 7), ("c", 2)):
+        (tmp_path / "photos/labeled" / name).mkdir(parents=True)
+        for number in range(count):
+            pixels = np.random.default_rng([number, ord(name)]).integers(0, 256, (8, 8), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / f"photos/labeled/{name}/{number}.png")
+    assert type_in(["train", str(tmp_path / "photos"), *SMALL, "--out", str(tmp_path / "run")]) == 0
+    assert "no test image is of c: the error says nothing of it" in capsys.readouterr().err
+    assert measure(read_run(tmp_path / "run"), 1.0, mapped=False).untested == ["c"]
+    assert "Nothing is known of c: no test image shows it." in read(tmp_path / "run/report.html").text
+
+
 def test_a_report_that_is_stopped_says_that_the_run_is_whole(runs, monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
