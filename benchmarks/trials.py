@@ -179,7 +179,22 @@ class Strict(FreeMatch):
 
 
 @dataclass(frozen=True)
-class Mixed(FreeMatch):
+class Picked(FreeMatch):
+    """FreeMatch by `select` with the worst view alone, for trials that change its lesson."""
+
+    over: Reduction = Worst()
+    k: Views = 3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.resolved_strategy != "select" or self.over != Worst():
+            raise UsageError(
+                f"{type(self).__name__}: its lesson is the worst view, by select; type --over worst, --k 3"
+            )
+
+
+@dataclass(frozen=True)
+class Mixed(Picked):
     """FreeMatch by `select`: of two images whose worst views are learned, one is shown shrunk in a box of the other.
 
     Learned is a view that is kept and whose loss is at most `learned`; a share `often` of them is mixed. Sides of boxes
@@ -187,17 +202,10 @@ class Mixed(FreeMatch):
     ResizeMix; labels are mixed by area.
     """
 
-    over: Reduction = Worst()
-    k: Views = 3
     learned: Weight = 0.05
     often: Share = 1.0
     smallest: Share = 0.1
     largest: Share = 0.8
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.resolved_strategy != "select" or self.over != Worst():
-            raise UsageError("Mixed: it mixes the worst view that select has picked; type --over worst, --k 3")
 
     @property
     def needs(self) -> Needs:
@@ -221,17 +229,10 @@ class Mixed(FreeMatch):
 
 
 @dataclass(frozen=True)
-class Hardest(FreeMatch):
+class Hardest(Picked):
     """FreeMatch by `select`: of the images that were scored, the `share` with the largest losses is trained on."""
 
-    over: Reduction = Worst()
-    k: Views = 3
     share: Share = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.resolved_strategy != "select" or self.over != Worst():
-            raise UsageError("Hardest: it compares the worst views that select has picked; type --over worst, --k 3")
 
     def lesson(self, run: Run, batch: Batch, taught: Target, views: Tensor, losses: Tensor) -> tuple[Tensor, Target]:
         many = max(1, round(self.share * len(taught.keep)))

@@ -20,6 +20,7 @@ from maxmatch.errors import UsageError, UserError
 from maxmatch.methods.gone import Gone
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
+from maxmatch.train.resume import read_recipe
 
 SRC = Path(maxmatch.__file__).parents[1]
 WORDS = ["train", "digits@20", "--steps", "40", "--set", "train.evaluate_every=4", "--no-report", "--device", "cpu"]
@@ -139,6 +140,8 @@ def test_a_run_is_read_though_its_method_is_not_what_it_was(tmp_path, monkeypatc
     assert "Own (K = 2) on digits" in Path("a/report.html").read_text()
     assert run(["train", "--resume", "--steps", "8", "--out", "a"]) == 2
     assert lost in capsys.readouterr().err
+    assert Gone(options={"k": "many"}).needs.most == 0
+    assert read_recipe(Path("a")).to_dict()["method"] == json.loads(Path("a/recipe.json").read_text())["method"]
     with pytest.raises(UsageError, match="is not here as it was"):
         Gone(f"{name}:Own").losses(None, None)
 

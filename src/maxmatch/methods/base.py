@@ -360,7 +360,8 @@ class Consistency(Method):
         anchored, trained = rest[: len(beside)], rest[len(beside) :]
         if self.target_gradient:
             again = self.targets(self._opinion(run, batch, anchored, trained, x))
-            taught = target = Target(again.value, again.keep if again.keep.is_floating_point() else target.keep)
+            keep = again.keep if again.keep.is_floating_point() else target.keep  # weights learn too
+            taught = target = Target(again.value, keep)
         value = self._distances(trained, taught.value).mean(0)
         terms, unlabeled = self._terms(run, batch, x, anchored, trained, taught, value)
         return Losses(terms, _seen(batch, p, target, per_view, chosen[0], unlabeled))
