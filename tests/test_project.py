@@ -323,6 +323,19 @@ def test_what_is_said_of_averages_and_of_learned_images_is_that_of_the_records()
         assert told.format(*(f"{errors[step]:.1f}" for errors in (*mixed, plain))) in part, step
 
 
+def test_what_is_said_of_the_long_run_with_a_floor_is_that_of_its_metrics():
+    text = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    folder = ROOT / "benchmarks" / "records"
+    errors = _evaluations(folder / "cifar10-250-floor-200000" / "fold-3.jsonl.gz")
+    assert f"got as far as step {max(errors):,}" in text
+    *first, last = (f"{errors[step]:.2f}" for step in sorted(errors)[-4:])
+    assert f"the last four evaluations are {', '.join(first)} and {last} %" in text
+    mean = np.mean([errors[step] for step in sorted(errors)[-10:]])
+    to_zero = _evaluations(folder / "cifar10-250-alone" / "fast-10min-200000.jsonl.gz")
+    assert f"the last ten {mean:.2f} on average" in text
+    assert f"at its end are {np.mean([to_zero[step] for step in sorted(to_zero)[-10:]]):.1f}." in text
+
+
 def _evaluations(path):
     lines = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
     return {line["step"]: line["error"] for line in lines if line["kind"] == "evaluate"}
