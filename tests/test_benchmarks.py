@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -298,6 +299,29 @@ def test_a_training_alone_is_timed_from_outside_with_empty_caches(benchmarks, tm
     assert called[0]["TRITON_CACHE_DIR"] != "full"
     rows = gzip.decompress((tmp_path / "some" / "digits.jsonl.gz").read_bytes()).decode().splitlines()
     assert json.loads(rows[-1])["step"] == 1
+
+
+def test_a_training_alone_that_was_cut_off_goes_on_and_no_clock_is_told_for_it(
+    benchmarks, tmp_path, monkeypatch, capfd
+):
+    import alone
+
+    words = "digits@20 --steps 3 --seed 3 --set train.checkpoint_every=1"
+    monkeypatch.setattr(alone, "FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["alone.py", "whole", words, "--out", str(tmp_path / "whole")])
+    alone.main()
+    assert " s by the clock, " in capfd.readouterr().out
+    cut = tmp_path / "cut"
+    shutil.copytree(tmp_path / "whole", cut)
+    for lost in ("result.json", "model.safetensors", "checkpoint/000000003.safetensors"):
+        (cut / lost).unlink()
+    monkeypatch.setattr(sys, "argv", ["alone.py", "cut", words, "--out", str(cut)])
+    alone.main()
+    whole, found = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("whole", "cut"))
+    assert found["seconds_by_the_clock"] is None
+    assert found["command"] == whole["command"]
+    assert found["result"]["error"] == whole["result"]["error"]
+    assert f"{found['result']['seconds_total']:.1f} s by its own count, " in capfd.readouterr().out
 
 
 def views_of(one: float) -> torch.Tensor:
