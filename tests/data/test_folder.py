@@ -122,4 +122,4 @@ def test_many_pixels_are_no_warning_but_too_many_are_refused(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     assert done.stdout == "True False (40, 40) 40\n"
     assert "Warning" not in done.stderr
-    assert done.stderr.endswith("too many.png: cannot be read as a picture (too many pixels)\n")
+    assert done.stderr.endswith("too many.png: cannot be read as a picture (over 2,000 pixels)\n")

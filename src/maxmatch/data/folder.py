@@ -130,7 +130,9 @@ def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | N
         raise
     except Exception as error:  # decoders meet damage in every way there is
         name = path if isinstance(path, Path) else "a file"
-        why = "too many pixels" if isinstance(error, Image.DecompressionBombError) else type(error).__name__
+        why = type(error).__name__
+        if isinstance(error, Image.DecompressionBombError):
+            why = f"over {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"  # Pillow refuses above twice its limit
         of_system = error if isinstance(error, OSError) and error.errno is not None else None
         raise OSError(f"{name}: cannot be read as a picture ({why})") from of_system
 

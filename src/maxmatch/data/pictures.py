@@ -158,8 +158,8 @@ def _with_reasons(broken: dict[str, str]) -> str:
     """Names behind the reason they have in common; a message ends in its reason, in brackets.
 
     >>> bad = "cannot be read as a picture"
-    >>> _with_reasons({"b": f"b: {bad} (OSError)", "c": f"c: {bad} (too many pixels)", "a": f"a: {bad} (OSError)"})
-    'OSError: a, b; too many pixels: c'
+    >>> _with_reasons({"b": f"b: {bad} (OSError)", "c": f"c: {bad} (over 9 pixels)", "a": f"a: {bad} (OSError)"})
+    'OSError: a, b; over 9 pixels: c'
     """
     groups: dict[str, list[str]] = {}
     for name, message in sorted(broken.items()):
