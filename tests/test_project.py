@@ -323,17 +323,36 @@ def test_what_is_said_of_averages_and_of_learned_images_is_that_of_the_records()
         assert told.format(*(f"{errors[step]:.1f}" for errors in (*mixed, plain))) in part, step
 
 
-def test_what_is_said_of_the_long_run_with_a_floor_is_that_of_its_metrics():
+def test_what_is_said_of_the_long_runs_is_that_of_their_records():
+    pages = {name: (ROOT / name).read_text() for name in ("README.md", "docs/results.md", "docs/speed.md")}
+    records = ROOT / "benchmarks" / "records"
+    places = [records / "cifar10-250-floor-200000" / f"fold-{fold}" for fold in (3, 4)]
+    found = [json.loads(place.with_suffix(".json").read_text()) for place in places]
+    seconds = found[1]["seconds_by_the_clock"]
+    for record in found:
+        assert "cifar10@250 --config fast-10min --steps 200000 --set train.lr_floor=0.125" in record["command"]
+    long = {"train": {"steps": 200_000, "lr_floor": 0.125}}
+    assert maxmatch.compose(config="fast-30min") == maxmatch.compose(config="fast-10min", given=long)
+    ends = [f"{record['result']['error']['last']:.2f}" for record in found]
+    short = json.loads((records / "cifar10-250-finals-52000" / "benchmark.json").read_text())["runs"]
+    less = [f"{run['last'] - float(end):.2f}" for run, end in zip(short, ends, strict=False)]
+    robust = [f"{record['result']['robust_error']:.1f}" for record in found]
+    assert "**{}** and **{}** (`fast-30min`".format(*ends) in pages["README.md"]
+    assert "| {} (fold 3), {} (fold 4) | {:,.0f} |".format(*ends, seconds) in pages["docs/results.md"]
+    assert "{} % on fold 3, {} on fold 4".format(*ends) in pages["docs/speed.md"]
+    of_both = "{} and {} below `fast-10min`; the robust error is {} and {} %".format(*less, *robust)
+    assert of_both in pages["docs/speed.md"]
+    assert f"took {seconds:,.0f} s by the clock" in pages["docs/speed.md"]
     text = " ".join((ROOT / "docs" / "search.md").read_text().split())
-    folder = ROOT / "benchmarks" / "records"
-    errors = _evaluations(folder / "cifar10-250-floor-200000" / "fold-3.jsonl.gz")
-    assert f"got as far as step {max(errors):,}" in text
-    *first, last = (f"{errors[step]:.2f}" for step in sorted(errors)[-4:])
-    assert f"the last four evaluations are {', '.join(first)} and {last} %" in text
-    mean = np.mean([errors[step] for step in sorted(errors)[-10:]])
-    to_zero = _evaluations(folder / "cifar10-250-alone" / "fast-10min-200000.jsonl.gz")
-    assert f"the last ten {mean:.2f} on average" in text
-    assert f"at its end are {np.mean([to_zero[step] for step in sorted(to_zero)[-10:]]):.1f}." in text
+    curves = [_evaluations(place.with_suffix(".jsonl.gz")) for place in places]
+    curves.append(_evaluations(records / "cifar10-250-alone" / "fast-10min-200000.jsonl.gz"))
+    assert "end at {} % on fold 3 and at {} on fold 4".format(*ends) in text
+    tails = [np.mean([curve[step] for step in sorted(curve)[-10:]]) for curve in curves]
+    assert "are {:.2f} and {:.2f} on average, where those of the run to 0 (fold 3) are {:.1f},".format(*tails) in text
+    tens = [(end - 8_000, end - 6_000, end - 4_000, end - 2_000, end) for end in range(150_000, 210_000, 10_000)]
+    for name, curve in zip(("fold 3, to an eighth", "fold 4, to an eighth", "fold 3, to 0"), curves, strict=True):
+        row = " | ".join(f"{np.mean([curve[step] for step in ten]):.2f}" for ten in tens)
+        assert f"| {name} | {row} |" in text
 
 
 def _evaluations(path):

@@ -273,6 +273,9 @@ def test_the_fast_recipes_suit_any_data_set(dataset):
     short = compose(dataset, config="fast-1min")
     assert (short.method, short.train.steps) == (recipe.method, 4_000)
     assert short.train.ema_decay == short.net.batchnorm_momentum == "auto"
+    long = compose(dataset, config="fast-30min")
+    assert (long.method, long.train.lr, long.train.steps) == (recipe.method, 0.02, 200_000)
+    assert (long.train.lr_floor, recipe.train.lr_floor) == (0.125, 0)
 
 
 def test_a_method_that_is_asked_for_is_the_plain_one():

@@ -92,8 +92,8 @@ Config = Annotated[
     str | None,
     typer.Option(
         "--config",
-        help="A recipe's name (digits, paper, fast-1min, fast-10min, moco, imagenet-paper, imagenet-authors, "
-        "imagenet-finetune) or a TOML or JSON file.",
+        help="A recipe's name (digits, paper, fast-1min, fast-10min, fast-30min, moco, imagenet-paper, "
+        "imagenet-authors, imagenet-finetune) or a TOML or JSON file.",
     ),
 ]
 Sets = Annotated[
