@@ -326,6 +326,7 @@ def test_a_sheet_of_a_folder_lies_outside_it_and_tells_what_train_would(tmp_path
     assert (tmp_path / "preview.png").exists()
     assert "pictures to learn from" in err
     assert "bad.png" in err
+    assert "warning: no test image is of b: the error says nothing of it; label more of it, or test on some\n" in err
     assert call(capsys, "preview", ".", "--images", 2, "--k", 1, "--out", "../sheet.png")[0] == 0
     monkeypatch.chdir(tmp_path / "photos/labeled/a")
     assert call(capsys, "preview", "../..", "--images", 2, "--k", 1)[1].strip() == str(tmp_path / "preview.png")

@@ -155,6 +155,7 @@ def preview(
     from maxmatch.train.batches import make_views
     from maxmatch.train.pictures import describe, load_data
     from maxmatch.train.recipes import compose
+    from maxmatch.train.result import warnings_of_test
 
     recipe = compose(config=config, given=given(data, sets, labels=_absolute(labels)))
     out = _outside(recipe, out)
@@ -162,7 +163,7 @@ def preview(
     if recipe.data.name == "folder":
         tell(describe(recipe))
     found = load_data(recipe, tell)
-    for note in found.notes:
+    for note in (*found.notes, *warnings_of_test(found)):
         tell(f"warning: {note}")
     sheet = draw_sheet(found, make_views(recipe.augment, found.side), k, images, seed)
     try:

@@ -107,6 +107,12 @@ def untested(images: Images) -> list[str]:
     return [name for label, name in enumerate(images.classes) if label not in shown]
 
 
+def warnings_of_test(images: Images) -> list[str]:
+    names = untested(images)
+    advice = "the error says nothing of it; label more of it, or test on some"
+    return [f"no test image is of {names_of(names)}: {advice}"] if names else []
+
+
 def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     """What scikit-learn would warn about: settings that run but are probably not meant."""
     found = []
@@ -115,10 +121,7 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     missing = [name for label, name in enumerate(images.classes) if label not in shown]
     if missing and method.needs.labelled:
         found.append(f"no image of {', '.join(missing)} has a label: that class can't be learned")
-    if names := untested(images):
-        found.append(
-            f"no test image is of {names_of(names)}: the error says nothing of it; label more of it, or test on some"
-        )
+    found += warnings_of_test(images)
     if recipe.train.head_lr is not None and recipe.train.init is None and not recipe.net.pretrained:
         found.append("train.head_lr is for a net that was trained before, and this one begins anew: give --init RUN")
     if isinstance(method, Consistency):
