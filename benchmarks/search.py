@@ -39,6 +39,8 @@ def main() -> None:
     given = parser.parse_args()
     text = sys.stdin.read() if given.plan == "-" else Path(given.plan).read_text()
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    if nameless := [line for line in lines if line and ":" not in line]:
+        parser.error(f"a line of the plan is NAME: WORDS, and this one has no colon: {nameless[0]}")
     runs = [tuple(part.strip() for part in line.split(":", 1)) for line in lines if line]
     path = FOLDER / f"search-{given.record}.json"
     at_once = given.jobs + given.beside

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield
-    for name in ("record", "turns", "first_weights", "worst_case", "trials", "alone", "averages", "hardness"):
+    for name in ("record", "turns", "first_weights", "worst_case", "trials", "alone", "averages", "hardness", "search"):
         sys.modules.pop(name, None)
 
 
@@ -280,6 +280,36 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     assert method.teach(first.softmax(-1), run, batch, None).value.tolist() == [0, 1]
     run.progress = torch.tensor(0.3)
     assert method.teach(first.softmax(-1), run, batch, None).value.tolist() == [1, 1]
+
+
+def test_a_search_keeps_every_run_that_ended_and_says_why_one_did_not(benchmarks, tmp_path, monkeypatch, capsys):
+    import search
+
+    monkeypatch.setattr(search, "FOLDER", tmp_path)
+    plan, kept = tmp_path / "plan.txt", tmp_path / "kept"
+    words = ["search.py", "digits", "digits@20 --seed 3 --no-report --steps 2", str(plan), "--keep", str(kept)]
+    monkeypatch.setattr(sys, "argv", words)
+    plan.write_text("# a comment\n\nplain:  # nothing of its own\nwrong: --set train.lr=-1\n")
+    search.main()
+    plan.write_text("slow: --set train.lr=0.01 --set train.evaluate_every=1\n")
+    monkeypatch.setattr(sys, "argv", [*words, "--jobs", "2", "--beside", "1"])
+    search.main()
+    plain, wrong, slow = json.loads((tmp_path / "search-digits.json").read_text())  # the second adds to the first
+    assert [row["name"] for row in (plain, wrong, slow)] == ["plain", "wrong", "slow"]
+    assert (plain["jobs"], slow["jobs"]) == (1, 3)
+    assert slow["command"].endswith("--steps 2 --set train.lr=0.01 --set train.evaluate_every=1")
+    assert [step for step, _ in slow["evaluations"]] == [1, 2]
+    assert slow["evaluations"][-1][1] == slow["result"]["error"]["last"]
+    assert "train.lr" in wrong["failed"]
+    assert "result" not in wrong
+    assert {path.name for path in kept.iterdir() if (path / "model.safetensors").exists()} == {"plain", "slow"}
+    told = capsys.readouterr().out.splitlines()
+    assert told[0].startswith(f"plain: error {plain['result']['error']['last']:.2f} %, 2 steps, ")
+    assert told[1] == f"wrong: failed: {wrong['failed']}"
+    plan.write_text("fast: --steps 1\n--steps 3\n")
+    with pytest.raises(SystemExit):
+        search.main()
+    assert "this one has no colon: --steps 3" in capsys.readouterr().err
 
 
 def test_a_training_alone_is_timed_from_outside_with_empty_caches(benchmarks, tmp_path, monkeypatch):
