@@ -326,31 +326,41 @@ def test_what_is_said_of_averages_and_of_learned_images_is_that_of_the_records()
 def test_what_is_said_of_the_long_runs_is_that_of_their_records():
     pages = {name: (ROOT / name).read_text() for name in ("README.md", "docs/results.md", "docs/speed.md")}
     records = ROOT / "benchmarks" / "records"
-    places = [records / "cifar10-250-floor-200000" / f"fold-{fold}" for fold in (3, 4)]
+    places = [records / "cifar10-250-floor-200000" / f"fold-{fold}" for fold in (3, 4, 5)]
     found = [json.loads(place.with_suffix(".json").read_text()) for place in places]
-    seconds = found[1]["seconds_by_the_clock"]
-    for record in found:
-        assert "cifar10@250 --config fast-10min --steps 200000 --set train.lr_floor=0.125" in record["command"]
+    seconds = [record["seconds_by_the_clock"] for record in found]
+    in_words = "--config fast-10min --steps 200000 --set train.lr_floor=0.125"  # the recipe from before it had a name
+    for record, words in zip(found, (in_words, in_words, "--config fast-30min"), strict=True):
+        assert f"cifar10@250 {words} " in record["command"]
     long = {"train": {"steps": 200_000, "lr_floor": 0.125}}
     assert maxmatch.compose(config="fast-30min") == maxmatch.compose(config="fast-10min", given=long)
-    ends = [f"{record['result']['error']['last']:.2f}" for record in found]
+    errors = {name: [record["result"]["error"][name] for record in found] for name in ("last", "median20")}
+    ends, mean = [f"{error:.2f}" for error in errors["last"]], f"{np.mean(errors['last']):.2f}"
     short = json.loads((records / "cifar10-250-finals-52000" / "benchmark.json").read_text())["runs"]
-    less = [f"{run['last'] - float(end):.2f}" for run, end in zip(short, ends, strict=False)]
+    less = [f"{run['last'] - error:.2f}" for run, error in zip(short, errors["last"], strict=True)]
     robust = [f"{record['result']['robust_error']:.1f}" for record in found]
-    assert "**{}** and **{}** (`fast-30min`".format(*ends) in pages["README.md"]
-    assert "| {} (fold 3), {} (fold 4) | {:,.0f} |".format(*ends, seconds) in pages["docs/results.md"]
-    assert "{} % on fold 3, {} on fold 4".format(*ends) in pages["docs/speed.md"]
-    of_both = "{} and {} below `fast-10min`; the robust error is {} and {} %".format(*less, *robust)
-    assert of_both in pages["docs/speed.md"]
-    assert f"took {seconds:,.0f} s by the clock" in pages["docs/speed.md"]
+    assert f"**{mean}** (`fast-30min`, folds 3 to 5)" in pages["README.md"]
+    assert f"**{mean}** (folds 3 to 5: {', '.join(ends)}) | {seconds[2]:,.0f} |" in pages["docs/results.md"]
+    middle, middles = np.mean(errors["median20"]), [f"{error + 1e-9:.2f}" for error in errors["median20"]]
+    text = " ".join(pages["docs/results.md"].split())
+    assert "the three runs have {}, {} and {}, mean {:.2f}".format(*middles, middle) in text
+    assert f"end {float(mean) - 5.07:.2f} above that" in text
+    assert "{}, {} and {} % on folds 3 to 5".format(*ends) in pages["docs/speed.md"]
+    of_all = "{}, {} and {} below `fast-10min`; mean {} +- {:.2f}, by the median of the last 20 evaluations {:.2f}."
+    assert of_all.format(*less, mean, np.std(errors["last"]), middle) in pages["docs/speed.md"]
+    assert "The robust error is {}, {} and {} %.".format(*robust) in pages["docs/speed.md"]
+    assert f"to itself and took {seconds[2]:,.0f} s by the clock" in pages["docs/speed.md"]
+    assert f"Fold 4 took {seconds[1]:,.0f}," in pages["docs/speed.md"]
     text = " ".join((ROOT / "docs" / "search.md").read_text().split())
     curves = [_evaluations(place.with_suffix(".jsonl.gz")) for place in places]
     curves.append(_evaluations(records / "cifar10-250-alone" / "fast-10min-200000.jsonl.gz"))
-    assert "end at {} % on fold 3 and at {} on fold 4".format(*ends) in text
+    assert "end at {}, {} and {} % on folds 3 to 5".format(*ends) in text
     tails = [np.mean([curve[step] for step in sorted(curve)[-10:]]) for curve in curves]
-    assert "are {:.2f} and {:.2f} on average, where those of the run to 0 (fold 3) are {:.1f},".format(*tails) in text
+    of_tails = "are {:.2f}, {:.2f} and {:.2f} on average, where those of the run to 0 (fold 3) are {:.1f},"
+    assert of_tails.format(*tails) in text
     tens = [(end - 8_000, end - 6_000, end - 4_000, end - 2_000, end) for end in range(150_000, 210_000, 10_000)]
-    for name, curve in zip(("fold 3, to an eighth", "fold 4, to an eighth", "fold 3, to 0"), curves, strict=True):
+    names = (*(f"fold {fold}, to an eighth" for fold in (3, 4, 5)), "fold 3, to 0")
+    for name, curve in zip(names, curves, strict=True):
         row = " | ".join(f"{np.mean([curve[step] for step in ten]):.2f}" for ten in tens)
         assert f"| {name} | {row} |" in text
 
