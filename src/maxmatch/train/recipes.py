@@ -87,9 +87,10 @@ def fast_10min(method: str | None = None) -> Values:
 def fast_30min(method: str | None = None) -> Values:
     """As `fast-10min`, 200,000 steps that end at an eighth of lr: 26 minutes on one H200, compiling included.
 
-    CIFAR-10 with 250 labels, folds 3 to 5: 5.11 % error (5.24, 5.00, 5.09; benchmarks/records/cifar10-250-floor-200000),
-    where `fast-10min` has 5.69. 1,580 s from start to end where nothing was compiled before, 37 of them compiling. To 0
-    as many steps end at 5.60 on fold 3, whose curve chose the floor (docs/search.md). It assumes what `fast-1min` does.
+    CIFAR-10 with 250 labels, folds 3 to 5: 5.11 % error (benchmarks/records/cifar10-250-floor-200000), where
+    `fast-10min` has 5.69. 1,580 s from start to end where nothing was compiled before, 37 of them compiling. To 0 as
+    many steps end at 5.60 on fold 3, where this has 5.24 and whose curve chose the floor (docs/search.md). It assumes
+    what `fast-1min` does.
     """
     values = fast_10min(method)
     values["train"] |= {"steps": 200_000, "lr_floor": 0.125}
