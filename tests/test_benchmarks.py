@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import re
+import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -17,7 +19,7 @@ from methods.table import Watched, make_batch
 
 from maxmatch import compose, fit, load_images
 from maxmatch.bench import origin
-from maxmatch.cli import main
+from maxmatch.cli import main, run
 from maxmatch.errors import UsageError
 from maxmatch.methods.base import Batch, Mix, Target
 from maxmatch.methods.freematch import FreeMatch
@@ -310,6 +312,27 @@ def test_a_search_keeps_every_run_that_ended_and_says_why_one_did_not(benchmarks
     with pytest.raises(SystemExit):
         search.main()
     assert "this one has no colon: --steps 3" in capsys.readouterr().err
+
+
+def _plans():
+    """Every line of every plan, with the common words that its head says."""
+    for path in sorted((ROOT / "benchmarks" / "plans").glob("*.txt")):
+        text = path.read_text()
+        common = re.search(r'benchmarks/search.py.*?"(.*?)"', text, re.DOTALL)[1]
+        for name, own in re.findall(r"^([^#\s].*?):\s+([^#\n]*)", text, re.MULTILINE):
+            yield pytest.param(shlex.split(f"{common} {own}"), id=f"{path.stem}-{name}")
+
+
+@pytest.mark.parametrize("words", list(_plans()))
+def test_every_line_of_a_plan_is_a_training_that_can_begin(benchmarks, tmp_path, monkeypatch, words):
+    import maxmatch.train.fit as fitting
+
+    begun = []
+    monkeypatch.setattr(fitting, "fit", lambda recipe, *_, **__: begun.append(recipe))
+    monkeypatch.setattr("maxmatch.cli.training.print_result", lambda *_: None)
+    assert run(["train", *words, "--out", str(tmp_path / "run")]) == 0
+    settled = fitting.resolve(begun[0], device="cpu", threads=1)
+    assert (settled.data.labels, settled.train.seed) == (250, 1)
 
 
 def test_a_training_alone_is_timed_from_outside_with_empty_caches(benchmarks, tmp_path, monkeypatch):
