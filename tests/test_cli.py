@@ -732,6 +732,12 @@ def test_a_stopped_demo_goes_on(tmp_path, capsys, monkeypatch):
     assert "maxmatch" in out
     assert call(capsys, "demo", "--steps", 3, "--no-report")[0] == 0
     assert sorted(p.name for p in (tmp_path / "runs").iterdir()) == ["demo", "demo-2"]
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "cat.jpg").touch()
+    code, _, err = call(capsys, "demo", "--steps", 3, "--out", tmp_path / "photos")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "photos is not empty and holds no demo: give another --out" in err
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.jpg"]
 
 
 def test_a_config_s_method_names_the_folder_and_its_options_belong_to_it(tmp_path, capsys, monkeypatch):

@@ -20,6 +20,7 @@ from maxmatch.data.split import Split, make_split
 from maxmatch.errors import Interrupted
 from maxmatch.evaluate.errors import error_rate
 from maxmatch.evaluate.robust import robust_errors
+from maxmatch.files import refuse_other_things
 from maxmatch.report.page import report_or_warn
 from maxmatch.train.batches import make_views
 from maxmatch.train.fit import fit
@@ -32,6 +33,7 @@ METHODS = ("supervised", "fixmatch", "maxmatch")
 def run_demo(out: Path | None, labels: int, seed: int, steps: int | None, report: bool = True) -> None:
     """Train all three on one split, print one table, write one page, and say what to type next."""
     folder = out or _free_folder(Path("runs/demo"))
+    refuse_other_things(folder, METHODS, "demo")
     recipes = {name: _recipe(name, labels, seed, steps) for name in METHODS}
     images = load_images("digits")
     split = make_split(images.y, labels, seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -20,6 +20,13 @@ def refuse_to_replace(path: Path, force: bool, option: str = "--out", ours: byte
         if ours is not None and ours in file.read(4096):
             return
     raise UsageError(f"{path} is there already: give another {option}, or type --force to write over it")
+
+
+def refuse_other_things(folder: Path, ours: Collection[str], what: str) -> None:
+    """A folder that holds something and none of `ours`, a folder of pictures for example, is no place for `what`."""
+    held = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
+    if held and not set(held) & set(ours):
+        raise UsageError(f"{folder} is not empty and holds no {what}: give another --out")
 
 
 def write_safely(path: Path, content: bytes) -> None:

@@ -23,7 +23,7 @@ from maxmatch.benchmark.runs import (
 )
 from maxmatch.benchmark.wanted import Planned
 from maxmatch.errors import Interrupted, UsageError, UserError, tell
-from maxmatch.files import alone_in
+from maxmatch.files import alone_in, refuse_other_things
 
 
 def run_benchmark(
@@ -45,7 +45,7 @@ def run_benchmark(
         raise
     refuse_other_pictures(runs)
     if not any(result is not None or is_begun(run) for run, result in results.items()):
-        _refuse_taken(folder)
+        refuse_other_things(folder, {"benchmark.json"}, "benchmark")
     record = Record(folder, runs, command)
     for run, result in results.items():
         if result is not None:
@@ -66,13 +66,6 @@ def run_benchmark(
     failed = sum(row["state"] == "failed" for row in record.rows)
     if failed:
         raise UserError(f"{failed} of {len(runs)} runs failed, see above; to try them again, type {command}")
-
-
-def _refuse_taken(folder: Path) -> None:
-    """A folder with other things in it, pictures for example, is no place for runs."""
-    held = [path.name for path in folder.iterdir() if not path.name.startswith(".")] if folder.is_dir() else []
-    if held and "benchmark.json" not in held:
-        raise UsageError(f"{folder} is not empty and holds no benchmark: give another --out")
 
 
 def _tell_of_folds(runs: Sequence[Planned]) -> None:

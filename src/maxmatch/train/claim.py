@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from maxmatch.errors import Interrupted, UsageError
-from maxmatch.files import alone_in
+from maxmatch.files import alone_in, refuse_other_things
 
 # What a run writes; recipe.json comes first, and says that a folder is a run's.
 RECIPE = "recipe.json"
@@ -21,10 +21,8 @@ def refuse_taken(folder: Path, force: bool) -> None:
     """Refuse a folder that is no place for a new run; nothing is touched."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: give another --out")
-    if not (folder / RECIPE).exists():
-        if folder.exists() and any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise UsageError(f"{folder} is not empty and holds no run: give another --out")
-    elif _begun(folder) and not force:
+    refuse_other_things(folder, {RECIPE}, "run")
+    if (folder / RECIPE).exists() and _begun(folder) and not force:
         raise UsageError(
             f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out "
             "(in Python: resume=True, force=True)"
