@@ -28,6 +28,7 @@ from maxmatch.methods.reduce import Worst
 from maxmatch.nets.model_file import load_model
 from maxmatch.train.finished import open_run
 from maxmatch.train.recipe import Recipe
+from maxmatch.train.step import Step
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,7 +37,18 @@ ROOT = Path(__file__).parents[1]
 def benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     yield
-    for name in ("record", "turns", "first_weights", "worst_case", "trials", "alone", "averages", "hardness", "search"):
+    for name in (
+        "record",
+        "turns",
+        "first_weights",
+        "worst_case",
+        "trials",
+        "alone",
+        "averages",
+        "hardness",
+        "search",
+        "sampling",
+    ):
         sys.modules.pop(name, None)
 
 
@@ -282,6 +294,71 @@ def test_the_trials_do_what_they_say(benchmarks, tmp_path, name):
     assert method.teach(first.softmax(-1), run, batch, None).value.tolist() == [0, 1]
     run.progress = torch.tensor(0.3)
     assert method.teach(first.softmax(-1), run, batch, None).value.tolist() == [1, 1]
+
+
+def test_images_are_taken_by_what_is_left_in_them_and_count_by_one_over_how_often(benchmarks):
+    import sampling
+
+    left = torch.tensor([1.0, 0.5, 0.5, 0.01, 0.01, 0.01, 0.01, 0.01])
+    often = sampling.expected(left, 0.2, 4)
+    assert often.sum().item() == pytest.approx(4, abs=1e-5)
+    assert often.tolist() == pytest.approx([1, 1, 1, 0.2, 0.2, 0.2, 0.2, 0.2], abs=0.02)
+    assert sampling.expected(torch.ones(8), 0.2, 4).tolist() == pytest.approx([0.5] * 8)
+    assert sampling.expected(torch.zeros(8), 0.2, 4).tolist() == pytest.approx([0.5] * 8)
+    draws = torch.linspace(0, 1, 1001)[:-1] + 0.0005
+    taken = torch.stack([sampling.systematic(often, start, 4) for start in draws])
+    assert taken.shape == (1000, 4)
+    counted = torch.bincount(taken.flatten(), minlength=8) / 1000
+    assert counted.tolist() == pytest.approx(often.tolist(), abs=0.01)
+    value = torch.tensor([3.0, -1.0, 2.0, 5.0, 0.5, 7.0, -4.0, 1.0])  # a mean over those taken is that over all
+    assert (4 / 8 / often[taken] * value[taken]).mean().item() == pytest.approx(value.mean().item(), abs=0.02)
+
+
+def test_what_is_sampled_learns_as_all_of_it_does_where_all_of_it_is_taken(benchmarks):
+    import sampling
+
+    given = {"k": 3, "over": Worst(), "strategy": "select"}
+    plain, sampled = FreeMatch(**given), sampling.Sampled(share=1.0, **given)
+    batch = make_batch(3)
+    many = len(batch.index)
+    mix = Mix(torch.full((many,), 0.5), torch.ones(many))
+    runs = [Watched(method=method, images=many) for method in (plain, sampled)]
+    found = [
+        method.losses(run_of_it, replace(batch, mix=mix))
+        for method, run_of_it in zip((plain, sampled), runs, strict=True)
+    ]
+    for name, term in found[0].terms.items():
+        assert term.item() == pytest.approx(found[1].terms[name].item(), abs=1e-6), name
+    assert torch.equal(found[0].seen.per_view, found[1].seen.per_view)
+    assert torch.equal(found[0].seen.keep.float(), found[1].seen.keep.float())
+    for name, buffer in runs[0].state["progress"].named_buffers():
+        assert torch.allclose(buffer, runs[1].state["progress"].get_buffer(name)), name
+    worst = found[0].seen.per_view.amax(0)
+    expected = (1 - (-worst).exp()) * torch.where(found[0].seen.keep, 1.0, 0.5)
+    assert runs[1].state["left"].left[batch.index].tolist() == pytest.approx(expected.tolist(), abs=1e-6)
+
+
+def test_what_is_remembered_for_sampling_is_resumed(benchmarks, tmp_path, monkeypatch):
+    given = {"method": {"share": 0.25}, "train": {"steps": 6, "checkpoint_every": 2, "evaluate_every": 6, "ratio": 8}}
+    recipe = compose("digits", "sampling:Sampled", given=given)
+    whole = fit(recipe, tmp_path / "whole", quiet=True)
+    assert 0 < whole["mask_rate"] < 1.6
+    going_on = Step.__call__
+
+    def failing(self, t):
+        if t == 4:
+            raise RuntimeError("power cut")
+        going_on(self, t)
+
+    monkeypatch.setattr(Step, "__call__", failing)
+    with pytest.raises(RuntimeError, match="power cut"):
+        fit(recipe, tmp_path / "cut", quiet=True)
+    monkeypatch.setattr(Step, "__call__", going_on)
+    resumed = fit(recipe, tmp_path / "cut", resume=True, quiet=True)
+    assert resumed["unlabeled_loss"] == whole["unlabeled_loss"]
+    assert (tmp_path / "cut" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
 
 
 def test_a_search_keeps_every_run_that_ended_and_says_why_one_did_not(benchmarks, tmp_path, monkeypatch, capsys):
