@@ -184,6 +184,34 @@ def compose(
     >>> compose("cifar10@40", "fixmatch").data.labels
     40
     """
+    _refuse_other_kinds(dataset, config, given)
+    given = with_nones(_sections(given or {}, "settings"))
+    base_name, of_file = read_config(config)
+    asked = _asked_method(method, config, of_file, given)
+    dataset, given = _asked_data(str(dataset) if dataset else None, config, of_file, given)
+    typed = overlay(of_file, given)
+    method = asked or "maxmatch"  # where none is asked for; a recipe may have another
+    if base_name and (base_name == PRETRAIN) != (method in PRETRAINING):
+        raise UsageError(f"recipe {base_name} is not for {method}: leave --config out, or choose another")
+    if dataset == "folder":
+        layers, base_name = _layers_of_folder(base_name, asked, method, typed)
+    else:
+        layers, base_name = _layers_of_data(dataset, base_name, asked, method, typed)
+    layers += [of_net(base_name, typed.get("net", {}).get("name")), {"data": {"name": dataset}}, of_file, given]
+    values = overlay(*layers, {"method": {"name": asked} if asked else {}})
+    for name in ("path", "label_file"):  # a run is asked from other places, too
+        if isinstance(place := values["data"].get(name), str):
+            values["data"][name] = str(Path(place).absolute())
+    if "steps" in given.get("train", {}) and "epochs" not in given["train"]:  # over those of a file, too
+        typed["train"] = {k: v for k, v in typed["train"].items() if k not in EPOCHS or k in given["train"]}
+    recipe = Recipe.from_dict(fitting(values, typed, base_name, dataset))
+    _refuse_two_lengths(recipe, given.get("train", {}))
+    _refuse_parts(recipe, given.get("augment", {}))
+    return recipe
+
+
+def _refuse_other_kinds(dataset: object, config: object, given: object) -> None:
+    """What Python may hand over and no command line could."""
     for wrong, fine in (
         (f"compose({dataset!r})", isinstance(dataset or "", str | Path)),
         (f"config = {config!r}", isinstance(config or "", str | Path)),
@@ -192,10 +220,11 @@ def compose(
         if not fine:
             call = "compose('digits@40', 'maxmatch', given={'train': {'steps': 100}})"
             raise UsageError(f"{wrong}: type it as {call}")
-    dataset = str(dataset) if isinstance(dataset, Path) else dataset
-    given = with_nones(_sections(given or {}, "settings"))
-    base_name, file_values = read_config(config)
-    typed_name, file_name = (values.get("method", {}).get("name") for values in (given, file_values))
+
+
+def _asked_method(method: str | None, config: str | None, of_file: Values, given: Values) -> str | None:
+    """The method that was asked for, if any. Options that the file has for another are refused, its name is dropped."""
+    typed_name, file_name = (values.get("method", {}).get("name") for values in (given, of_file))
     asked = method or typed_name or file_name
     if asked and not isinstance(asked, str):
         told = f"method = {type(asked).__name__}(...): a name is wanted, 'maxmatch' or 'package.module:Class'"
@@ -203,65 +232,62 @@ def compose(
     asked = canonical(asked) if asked else None
     if method and typed_name and canonical(str(typed_name)) != asked:
         raise UsageError(f"method.name is given twice, as {method} and as {typed_name}: give it once")
-    method = asked or "maxmatch"  # where neither is asked for; a recipe may have another
     if file_name is not None and canonical(str(file_name)) != asked:
-        if len(file_values["method"]) > 1:
+        if len(of_file["method"]) > 1:
             raise UsageError(
                 f"{config} has options of {file_name}, but {asked} was asked for: delete its [method] section"
             )
-        file_values.pop("method")
+        of_file.pop("method")
+    return asked
+
+
+def _asked_data(dataset: str | None, config: str | None, of_file: Values, given: Values) -> tuple[str, Values]:
+    """The name of the data, and what was typed, with the labels behind an @ and the path of a folder in it."""
     if dataset is not None and dataset.partition("@")[0] in DATASETS and "@" in dataset:
         dataset, _, labels = dataset.partition("@")
         typed_labels = given.get("data", {}).get("labels", labels)
         if _number(typed_labels) != _number(labels):
             raise UsageError(f"data.labels is given twice, as {labels} and as {typed_labels}: give it once")
         given = overlay({"data": {"labels": labels}}, given)
-    dataset = dataset or given.get("data", {}).get("name") or file_values.get("data", {}).get("name") or "digits"
-    if dataset not in (*DATASETS, "arrays", "folder") and Path(str(dataset)).is_dir():
-        given = overlay(given, {"data": {"name": "folder", "path": str(Path(str(dataset)).absolute())}})
+    dataset = dataset or given.get("data", {}).get("name") or of_file.get("data", {}).get("name") or "digits"
+    dataset = str(dataset)
+    if dataset not in (*DATASETS, "arrays", "folder") and Path(dataset).is_dir():
+        given = overlay(given, {"data": {"name": "folder", "path": str(Path(dataset).absolute())}})
         dataset = "folder"
     if dataset not in (*DATASETS, "arrays", "folder"):
-        raise UsageError(unknown("data set", str(dataset), DATASETS))
-    of_file = file_values.get("data", {}).get("name", dataset)
-    if of_file != dataset and {of_file, dataset} <= {*DATASETS, "folder"} and len(file_values["data"]) > 1:
+        raise UsageError(unknown("data set", dataset, DATASETS))
+    named = of_file.get("data", {}).get("name", dataset)
+    if named != dataset and {named, dataset} <= {*DATASETS, "folder"} and len(of_file["data"]) > 1:
         told = given["data"]["path"] if dataset == "folder" else dataset
         raise UsageError(
-            f"{config} has the [data] of {of_file}, but {told} was asked for: delete that section, "
+            f"{config} has the [data] of {named}, but {told} was asked for: delete that section, "
             f"or begin anew with maxmatch settings {told} > mine.toml"
         )
-    protocol = given.get("data", {}).get("protocol") or file_values.get("data", {}).get("protocol")
-    own: Values = {}
-    if dataset == "folder":
-        from maxmatch.train.pictures import pictures
+    return dataset, given
 
-        typed = overlay(file_values, given)
-        own = pictures(asked, typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
-        if method in PRETRAINING:
-            own = {"data": own["data"], "net": {"name": own["net"]["name"]}, **_short_pretraining(own["train"])}
-        elif base_name:  # a recipe that is named decides all but the size of the views; ImageNet's that too
-            own = {} if base_name.startswith("imagenet") else {"data": own["data"]}
-    if base_name and (base_name == PRETRAIN) != (method in PRETRAINING):
-        raise UsageError(f"recipe {base_name} is not for {method}: leave --config out, or choose another")
-    base_name = base_name or (PRETRAIN if method in PRETRAINING else DEFAULT.get(str(dataset), "paper"))
-    if dataset != "folder" and base_name != "digits":
-        own = of_data(str(dataset), protocol)
+
+def _layers_of_folder(base_name: str | None, asked: str | None, method: str, typed: Values) -> tuple[list[Values], str]:
+    """A look at the folder goes over the recipe; over one that is named, the size of the views alone, or nothing."""
+    from maxmatch.train.pictures import pictures
+
+    own = pictures(asked, typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
+    if method in PRETRAINING:
+        own = {"data": own["data"], "net": {"name": own["net"]["name"]}, **_short_pretraining(own["train"])}
+    elif base_name:  # a recipe that is named decides all but the size of the views; ImageNet's that too
+        own = {} if base_name.startswith("imagenet") else {"data": own["data"]}
+    base_name = base_name or (PRETRAIN if method in PRETRAINING else "paper")
     base = RECIPES[base_name](asked) if asked else RECIPES[base_name]()
-    if base_name == PRETRAIN and dataset != "folder":
-        base = overlay(base, of_pool(str(dataset)))
-    layers = [base, own, {"augment": base.get("augment", {})}] if dataset == "folder" else [own, base]
-    layers += [of_net(base_name, overlay(file_values, given).get("net", {}).get("name"))]
-    layers += [{"data": {"name": dataset}}, file_values, given, {"method": {"name": asked} if asked else {}}]
-    typed = overlay(file_values, given)
-    if "steps" in given.get("train", {}) and "epochs" not in given["train"]:  # over those of a file, too
-        typed["train"] = {k: v for k, v in typed["train"].items() if k not in EPOCHS or k in given["train"]}
-    values = overlay(*layers)
-    for name in ("path", "label_file"):  # a run is asked from other places, too
-        if isinstance(place := values["data"].get(name), str):
-            values["data"][name] = str(Path(place).absolute())
-    recipe = Recipe.from_dict(fitting(values, typed, base_name, str(dataset)))
-    _refuse_two_lengths(recipe, given.get("train", {}))
-    _refuse_parts(recipe, given.get("augment", {}))
-    return recipe
+    return [base, own, {"augment": base.get("augment", {})}], base_name
+
+
+def _layers_of_data(
+    dataset: str, base_name: str | None, asked: str | None, method: str, typed: Values
+) -> tuple[list[Values], str]:
+    """The recipe goes over what the data set brings along; `digits` is a data set's own."""
+    base_name = base_name or (PRETRAIN if method in PRETRAINING else DEFAULT.get(dataset, "paper"))
+    own = {} if base_name == "digits" else of_data(dataset, typed.get("data", {}).get("protocol"))
+    base = RECIPES[base_name](asked) if asked else RECIPES[base_name]()
+    return [own, overlay(base, of_pool(dataset)) if base_name == PRETRAIN else base], base_name
 
 
 def _number(labels: Any) -> Any:

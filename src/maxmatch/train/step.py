@@ -143,21 +143,8 @@ class Step:
         """One step with k strong views, from the row that is loaded. Nothing here waits for the device."""
         self.run.refresh()
         batch, op = self._make_batch(self.rows.row, k)
-        losses = self._losses(batch)
-        if not isinstance(losses, Losses):
-            what = f"{type(self.method).__name__}.losses returns a {type(losses).__name__}"
-            raise UsageError(f"{what}: return Losses(terms), named terms already weighted, of maxmatch.methods.base")
+        losses = _checked(self.method, self._losses(batch), len(batch.index))
         self.health.blind = losses.seen is None
-        if losses.seen is not None and (wrong := _other_shape(losses.seen, len(batch.index))):
-            raise UsageError(f"what {type(self.method).__name__}.losses has seen: {wrong}")
-        if set(losses.terms) != set(self.method.terms):
-            raise UsageError(_other_terms(self.method, losses))
-        for name, term in losses.terms.items():
-            if not isinstance(term, Tensor) or term.ndim:
-                raise UsageError(_no_number(self.method, name, term))
-        if not any(term.requires_grad for term in losses.terms.values()):
-            what = f"no term of {type(self.method).__name__} has a gradient"
-            raise UsageError(f"{what}: make one from run.net(...), without detach or no_grad")
         self.optimizer.zero_grad()
         torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())
         losses = self._agreed(losses)
@@ -196,6 +183,24 @@ class Step:
             found |= {f"policy.{n}": t for n, t in self.learner.learned.state_dict().items()}
         found |= {f"momentum.{number}": momentum for number, momentum in enumerate(self.optimizer.momenta)}
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
+
+
+def _checked(method: Method, losses: object, images: int) -> Losses:
+    """What a method's `losses` gave, or one line on what of it the loop could not use."""
+    name = type(method).__name__
+    if not isinstance(losses, Losses):
+        what = f"{name}.losses returns a {type(losses).__name__}"
+        raise UsageError(f"{what}: return Losses(terms), named terms already weighted, of maxmatch.methods.base")
+    if losses.seen is not None and (wrong := _other_shape(losses.seen, images)):
+        raise UsageError(f"what {name}.losses has seen: {wrong}")
+    if set(losses.terms) != set(method.terms):
+        raise UsageError(_other_terms(method, losses))
+    for term, value in losses.terms.items():
+        if not isinstance(value, Tensor) or value.ndim:
+            raise UsageError(_no_number(method, term, value))
+    if not any(value.requires_grad for value in losses.terms.values()):
+        raise UsageError(f"no term of {name} has a gradient: make one from run.net(...), without detach or no_grad")
+    return losses
 
 
 def _other_shape(seen: Seen, images: int) -> str:
