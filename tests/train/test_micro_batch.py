@@ -10,7 +10,7 @@ import torch
 from maxmatch.errors import UsageError
 from maxmatch.nets import make_net
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.batchnorm import set_mode, still
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.fit import fit
 from maxmatch.train.runner import Runner
@@ -94,3 +94,33 @@ def test_nets_from_elsewhere_that_drop_are_refused():
 def test_dropout_would_differ_between_the_two_passes(tiny):
     with pytest.raises(UsageError, match="left out where net.dropout is set"):
         tiny(train={"micro_batch": 8}, net={"name": "wrn-10-1", "dropout": 0.1})
+
+
+def test_a_pass_aside_leaves_the_statistics_to_the_pass_that_learns(groups):
+    """As MixMatch and ReMixMatch have it: few labelled images whole, all others beside them in parts."""
+    net, run = world(micro_batch=8)
+    labelled, *others = groups
+    (first,), rest = run.net(labelled), run.aside(*others)
+    moved = [buffer.clone() for buffer in net.buffers()]
+    (first.square().sum() + torch.cat(list(rest)).square().sum()).backward()
+    found = [parameter.grad.clone() for parameter in net.parameters()]
+    oracle, _ = world(None)
+    (oracle(PREPROCESSING(labelled, torch.float64))).square().sum().backward()
+    for ours, theirs in zip(moved, oracle.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    images = PREPROCESSING(torch.cat(others), torch.float64)
+    with still(oracle):
+        for part in range(3):  # 19 images, at most 8 at a time
+            oracle(images[part::3]).square().sum().backward()
+    for ours, theirs in zip(found, oracle.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs.grad)
+    for ours, theirs in zip(net.buffers(), oracle.buffers(), strict=True):
+        torch.testing.assert_close(ours, theirs)  # nor does the backward pass move them
+
+
+def test_the_average_is_asked_in_parts_too(groups, monkeypatch):
+    _, run = world(micro_batch=8)
+    sizes, passing = [], torch.nn.Conv2d.forward
+    monkeypatch.setattr(torch.nn.Conv2d, "forward", lambda self, x: sizes.append(len(x)) or passing(self, x))
+    run.teacher(*groups)
+    assert 0 < max(sizes) <= 8

@@ -45,7 +45,7 @@ class Runner:
     ) -> None:
         """`fused` allows the kernels of nets.fused, where they run; `notes` says where they should and don't.
 
-        `taught` says that the average is asked, so that it runs through them too, unless in eval mode.
+        `taught`: the method asks the average, whose pass then takes the kernels too, but in eval mode, which they lack.
 
         With `micro_batch` at most so many images go through the net at a time, and nothing is kept for the backward
         pass, which passes them through once more. Each part has the same mix of images, and its own batch statistics.
@@ -73,10 +73,10 @@ class Runner:
             self._fused_average = Fused(average.net, preprocessing)
         self._train, self._score = (self._make_pass(net, precision, compiled, self.fused) for _ in range(2))
         self._aside = self._make_pass(net, precision, compiled, self.fused)
-        self._in_parts = (self._train, self._score, self._aside)
         self._probe = self._make_pass(net, nullcontext, compiled)
         self._features = self._make_pass(net, precision, compiled, head=False)
         self._teach = self._make_pass(average.net, precision, compiled, self._fused_average)
+        self._in_parts = (self._train, self._score, self._aside, self._teach)
         # The averaged net as it will be used: in the precision of its weights, whatever training runs in.
         self.evaluate = self._make_pass(average.net, nullcontext, compiled)
 
@@ -173,19 +173,32 @@ class Runner:
         count = -(-len(images) // self._micro_batch)
         # Every count-th image: groups lie one behind the other, so that each part has the same mix of them.
         parts = [images[first::count] for first in range(count)]
-        made = self._trained_parts(forward, parts) if torch.is_grad_enabled() else [forward(part) for part in parts]
+        if not torch.is_grad_enabled():
+            made = [forward(part) for part in parts]
+        elif forward is self._train:
+            made = self._trained_parts(parts)
+        else:
+            made = [self._part(forward, part) for part in parts]  # `still`: running statistics are not moved
         order = torch.cat([torch.arange(first, len(images), count) for first in range(count)])
         return torch.cat(made)[order.argsort().to(images.device)]
 
-    def _trained_parts(self, forward: Pass, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Each part moves the running statistics from where they were; kept is the mean: they move once a step."""
-        statistics, anchor = running_statistics(self._net), next(self._net.parameters())
+    def _part(self, forward: Pass, part: Tensor) -> Tensor:
+        """One part, of which nothing is kept but its images; the backward pass makes it once more."""
+        made: Tensor = Again.apply(part, next(self._net.parameters()), forward, self._again)
+        return made
+
+    def _trained_parts(self, parts: Sequence[Tensor]) -> list[Tensor]:
+        """Each part moves the running statistics from where they were; kept is the mean: they move once a step.
+
+        In place, so only where no earlier pass of the step needs them for its backward pass: `run.net` comes first.
+        """
+        statistics = running_statistics(self._net)
         before, sums = ([make(s) for s in statistics] for make in (torch.clone, torch.zeros_like))
         made = []
         for part in parts:
             for ours, theirs in zip(statistics, before, strict=True):
                 ours.copy_(theirs)
-            made.append(Again.apply(part, anchor, forward, self._again))
+            made.append(self._part(self._train, part))
             for total, ours in zip(sums, statistics, strict=True):
                 total.add_(ours)
         for ours, total in zip(statistics, sums, strict=True):
