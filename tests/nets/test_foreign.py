@@ -7,6 +7,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
 from torchvision.transforms.functional import normalize
 
@@ -114,6 +115,38 @@ def test_torchvision_s_pretrained_weights_are_taken_and_the_head_replaced(monkey
     assert torch.equal(net.conv1.weight, published.conv1.weight)
     assert net.fc.weight.shape == (7, 512)
     assert not torch.equal(make_net("resnet18", 7, 3).conv1.weight, published.conv1.weight)
+
+
+def test_a_run_that_began_with_published_weights_goes_on_without_them(tiny, tmp_path, monkeypatch):
+    """The download is stood in for by ones. Oracle: the run that was not interrupted."""
+    import timm
+
+    whole, reached = timm.create_model, [True]
+
+    def create(name, pretrained, **options):
+        if pretrained and not reached[0]:
+            raise ConnectionError("no route to host")
+        net = whole(name, pretrained=False, **options)
+        if pretrained:
+            nn.init.ones_(next(net.parameters()))
+        return net
+
+    monkeypatch.setattr(timm, "create_model", create)
+    net = {"name": "timm:test_resnet", "pretrained": True}
+    given = {"steps": 2, "checkpoint_every": 1, "evaluate_every": 2, "schedule": "constant", "ema_decay": 0}
+    recipe = tiny("fixmatch", net=net, train=given)
+    maxmatch.fit(recipe, tmp_path / "whole", quiet=True)
+    assert (load_file(tmp_path / "whole" / "initial.safetensors")["conv1.0.weight"] == 1).all()
+    maxmatch.fit(tiny("fixmatch", net=net, train={**given, "steps": 1}), tmp_path / "cut", quiet=True)
+    reached[0] = False
+    maxmatch.fit(recipe, tmp_path / "cut", resume=True, quiet=True)
+    ours, theirs = (load_file(tmp_path / name / "model.safetensors") for name in ("cut", "whole"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    maxmatch.fit(
+        tiny("fixmatch", net=net, train={**given, "init": str(tmp_path / "whole")}), tmp_path / "b", quiet=True
+    )
+    with pytest.raises(UserError, match="no route to host"):
+        maxmatch.fit(recipe, tmp_path / "new", quiet=True)
 
 
 def test_timm_s_pretrained_weights_are_asked_for_and_a_failed_download_is_one_line(monkeypatch):

@@ -395,6 +395,22 @@ def test_two_processes_never_train_in_one_folder(tiny, tmp_path):
     assert fit(longer, tmp_path / "a", resume=True, quiet=True)["steps"] == 20
 
 
+@pytest.mark.parametrize("how", [{"resume": True}, {"force": True}, {}])
+def test_who_is_refused_beside_another_process_has_written_nothing(tiny, tmp_path, how):
+    from maxmatch.files import alone_in
+
+    folder = tmp_path / "a"
+    if how:
+        fit(tiny(), folder, quiet=True)
+    else:
+        folder.mkdir()  # both begin at once, and the other was first
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    other = tiny(train={"steps": 20}) if "resume" in how else tiny(train={"seed": 2})
+    with alone_in(folder), pytest.raises(UsageError, match="another process is training"):
+        fit(other, folder, quiet=True, **how)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 def test_weights_that_are_not_finite_are_never_saved(tiny, tmp_path):
     wild = tiny(
         "fixmatch", method={"weight": 1e30, "threshold": 0.0}, train={"lr": 1e20, "steps": 1, "checkpoint_every": 1}
@@ -769,12 +785,16 @@ def test_while_a_step_compiles_torch_s_advice_on_precision_is_not_shown_and_othe
     assert [str(warning.message) for warning in shown] == ["something else", advice]
 
 
-@pytest.mark.parametrize("text", ["[]", '{"steps": "x"}', '{"error": {}}', "{"])
+@pytest.mark.parametrize(
+    "text",
+    ["[]", '{"steps": "x"}', '{"error": {}}', "{", '{"steps": 12, "error": null}', '{"steps": 12, "error": {}}',
+     '{"steps": 12, "error": {"last": 3.0}, "seconds": "long"}'],
+)  # fmt: skip
 def test_a_damaged_result_is_as_good_as_none(tiny, tmp_path, text):
     recipe = tiny()
     (tmp_path / "result.json").write_text(text)
     assert finished_result(tmp_path, recipe.train.steps) is None
-    (tmp_path / "result.json").write_text(json.dumps({"steps": recipe.train.steps}))
+    (tmp_path / "result.json").write_text(json.dumps({"steps": recipe.train.steps, "error": {"last": None}}))
     assert finished_result(tmp_path, recipe.train.steps) is not None
 
 

@@ -15,6 +15,7 @@ from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.log import read_metrics
 from maxmatch.train.pictures import title
 from maxmatch.train.recipe import Recipe
+from maxmatch.train.result import is_result
 from maxmatch.train.resume import read_recipe
 
 Points = list[tuple[float, float]]
@@ -144,20 +145,8 @@ def read_run(path: Path) -> RunFolder:
     if isinstance(split.get("labelled"), list) and isinstance(split.get("unlabelled"), list):
         counts = len(split["labelled"]), len(set(split["unlabelled"]) - set(split["labelled"]))
     result = _read(path / "result.json")
-    damaged = (path / "result.json").exists() and not _is_result(result)
+    damaged = (path / "result.json").exists() and not is_result(result)
     return RunFolder(path, recipe, {} if damaged else result, read_metrics(path / "metrics.jsonl"), *counts, damaged)
-
-
-def _is_result(values: dict[str, Any]) -> bool:
-    """Whether what the page reads of a result.json is of the kind that a run writes."""
-    error = values.get("error")
-    if not isinstance(error, dict) or "last" not in error:
-        return False
-    numbers = [*(error.get(name) for name in ("last", "median20", "best")), values.get("steps")]
-    if not all(value is None or (isinstance(value, int | float) and math.isfinite(value)) for value in numbers):
-        return False
-    tables = all(isinstance(values.get(name, {}), dict) for name in ("robust", "versions"))
-    return tables and values.get("steps", 0) is not None and isinstance(values.get("recipe_sha256", ""), str)
 
 
 def _read(path: Path) -> dict[str, Any]:

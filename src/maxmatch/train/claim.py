@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from maxmatch.errors import Interrupted, UsageError
-from maxmatch.files import alone_in, refuse_other_things
+from maxmatch.files import refuse_other_things
 
 # What a run writes; recipe.json comes first, and says that a folder is a run's.
 RECIPE = "recipe.json"
@@ -34,18 +34,19 @@ def _begun(folder: Path) -> bool:
 
 
 def claim(folder: Path, force: bool) -> None:
-    """Make the folder ours. A run that is there stays unless `force` says otherwise, or it has no step to lose."""
+    """Make the folder ours, which the caller has locked. A run that is there stays unless `force` says otherwise.
+
+    One that has no step to lose goes too.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     refuse_taken(folder, force)
     if not (folder / RECIPE).exists():
         return
-    begun = _begun(folder)
-    with alone_in(folder):
-        if begun or not (folder / BEFORE / RECIPE).exists():  # else that one has more to lose
-            _remove(folder / BEFORE)
-            (folder / BEFORE).mkdir()
-            _move(folder, folder / BEFORE)
-        _clear(folder)
+    if _begun(folder) or not (folder / BEFORE / RECIPE).exists():  # else that one has more to lose
+        _remove(folder / BEFORE)
+        (folder / BEFORE).mkdir()
+        _move(folder, folder / BEFORE)
+    _clear(folder)
 
 
 def put_back(folder: Path) -> None:

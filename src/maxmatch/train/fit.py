@@ -6,12 +6,13 @@ and, written last, result.json. (The commands put report.html beside them, torch
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
 from maxmatch.train.pictures import digest_of_pictures, load_data, refuse_moved
 from maxmatch.train.recipe import Recipe, resolve
+from maxmatch.train.result import is_result
 from maxmatch.train.resume import resumed_recipe, saved_recipe
 from maxmatch.train.start import find_start, own_generators, start_info, take_weights
 
@@ -93,17 +95,23 @@ def fit(
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
     with (
         joined(recipe.train.device) as ranks, one_voice(recipe, folder, ranks), own_generators(recipe),
-        torch_settings(recipe), one_line_errors(recipe, folder, ranks),
+        torch_settings(recipe), one_line_errors(recipe, folder, ranks), ExitStack() as held,
     ):  # fmt: skip
         check(recipe.train, ranks, resume)
         if len(set(ranks.everyones(resume))) > 1:
             raise UsageError(f"a machine has joined a run that was begun: type {to_resume(recipe, folder, ranks)}")
         training = (
-            go_on(recipe, folder, data, quiet, ranks) if resume else begin(recipe, folder, data, force, quiet, ranks)
+            go_on(recipe, folder, data, quiet, ranks, held)
+            if resume
+            else begin(recipe, folder, data, force, quiet, ranks, held)
         )
-        with alone_in(folder) if ranks.first else nullcontext(), _replacing(folder, training, ranks):
+        with _replacing(folder, training, ranks):
             opened = [logger(str(folder / name)) for name, logger in loggers.items()] if ranks.first else []
-            return training.run(started, opened, warn)
+            result = training.run(started, opened, warn)
+    del training
+    if torch.cuda.is_available():
+        gc.collect()  # a step and its passes refer to one another, and hold the net and the pool on the device
+    return result
 
 
 def _note_place(recipe: Recipe, folder: Path) -> None:
@@ -141,8 +149,12 @@ def begin(
     force: bool = False,
     quiet: bool = False,
     ranks: Ranks = Ranks(),  # noqa: B008  frozen
+    held: ExitStack | None = None,
 ) -> Training:
-    """A new run by a resolved recipe: all that can be refused is built before the folder is touched."""
+    """A new run by a resolved recipe: all that can be refused is built before the folder is touched.
+
+    From the first file on the folder is this process's alone, for as long as `held` is.
+    """
     start = find_start(recipe)
     theirs = start if start is None or start.is_dir() else start.parent
     if theirs is not None and theirs.resolve() == folder.resolve():
@@ -160,6 +172,9 @@ def begin(
     job = ranks.everyones(launcher())  # all ranks have come so far
     if not ranks.first:
         return training
+    folder.mkdir(parents=True, exist_ok=True)
+    if held is not None:
+        held.enter_context(alone_in(folder))
     claim(folder, force)
     try:
         note_job(folder, job)
@@ -178,6 +193,7 @@ def go_on(
     data: Images | None = None,
     quiet: bool = False,
     ranks: Ranks = Ranks(),  # noqa: B008  frozen
+    held: ExitStack | None = None,
 ) -> Training:
     """The run in a folder, as its newest sound checkpoint left it, or at step 0 if it has none."""
     if data is None and recipe.data.name not in (*DATASETS, "folder"):
@@ -198,6 +214,8 @@ def go_on(
     job = ranks.everyones(launcher())
     if not ranks.first:
         return training
+    if held is not None:  # nothing is written beside another process that trains here
+        held.enter_context(alone_in(folder))
     note_job(folder, job)
     if not begun:
         split.save(folder / "split.json", digest, images.left_out, images.tested, tested)
@@ -246,7 +264,9 @@ def _build(
     if start is not None:
         theirs = start_info(start).preprocessing
         preprocessing = replace(preprocessing, mean=theirs.mean, std=theirs.std)
-    training = Training(recipe, folder, images, split, find_device(recipe.train.device), preprocessing, quiet, ranks)
+    published = recipe.net.pretrained and start is None  # a run that goes on needs no download
+    device = find_device(recipe.train.device)
+    training = Training(recipe, folder, images, split, device, preprocessing, quiet, ranks, published)
     if start is not None:
         take_weights(training, start)
     return training
@@ -263,8 +283,9 @@ def finished_result(folder: Path, steps: int) -> dict[str, Any] | None:
         result: dict[str, Any] = json.loads((folder / "result.json").read_text())
     except (OSError, ValueError):
         return None
-    done = result.get("steps") if isinstance(result, dict) else None
-    return result if isinstance(done, int) and done >= steps else None
+    if not is_result(result) or not isinstance(done := result.get("steps"), int):
+        return None
+    return result if done >= steps else None
 
 
 def count_labels(labels: int | str, images: Images) -> int:

@@ -62,7 +62,9 @@ class Training:
         preprocessing: Preprocessing,
         quiet: bool = False,
         ranks: Ranks = Ranks(),  # noqa: B008  frozen
+        published: bool = False,
     ) -> None:
+        """`published`: the net begins with the weights that `net.pretrained` downloads, since it gets no others."""
         self.ranks = ranks
         if why := recipe.method.refuses(images.shape):
             raise UsageError(why)
@@ -81,7 +83,7 @@ class Training:
         self.views = make_views(recipe.augment, images.side)
         channels, height, width = images.shape
         net = make_net(
-            classes=len(images.classes), channels=channels, size=(height, width), pretrained=recipe.net.pretrained,
+            classes=len(images.classes), channels=channels, size=(height, width), pretrained=published,
             **net_values,
         )  # fmt: skip
         dtype = torch.float64 if settings.precision == "float64" else torch.float32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable
@@ -97,6 +98,20 @@ def make_result(
 
 UNLABELLED = ("unlabelled_error", "unlabelled_top5_error", "unlabelled_images")
 LOGGED = ("supervised_loss", "unlabeled_loss", "unlabeled_loss_min", "mask_rate", "pseudo_label_accuracy")
+
+
+def is_result(values: object) -> bool:
+    """Whether what is read of a result.json is of the kind that a run writes."""
+    if not isinstance(values, dict):
+        return False
+    error = values.get("error")
+    if not isinstance(error, dict) or "last" not in error:
+        return False
+    numbers = [*(error.get(name) for name in ("last", "median20", "best")), values.get("steps"), values.get("seconds")]
+    if not all(value is None or (isinstance(value, int | float) and math.isfinite(value)) for value in numbers):
+        return False
+    tables = all(isinstance(values.get(name, {}), dict) for name in ("robust", "versions"))
+    return tables and values.get("steps", 0) is not None and isinstance(values.get("recipe_sha256", ""), str)
 
 
 def untested(images: Images) -> list[str]:
