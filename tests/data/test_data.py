@@ -179,6 +179,10 @@ def test_a_saved_split_knows_its_data_and_its_own_digest(tmp_path):
     path.write_text(json.dumps(record))
     with pytest.raises(UserError, match="was changed"):
         load_split(path, "abc")
+    for other in ("[]", "3", "{}", '{"labelled": {}, "unlabelled": []}'):
+        path.write_text(other)
+        with pytest.raises(UserError, match="cannot be read as a split"):
+            load_split(path, "abc")
 
 
 @given(st.integers(0, 9), st.integers(0, 10 * BLOCK), st.integers(0, 10 * BLOCK))

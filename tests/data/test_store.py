@@ -242,6 +242,22 @@ def test_the_list_says_what_is_there(site, capsys):
     assert f"folder: {store.root()}" in out
 
 
+def test_the_list_tells_of_imagenet_what_a_run_would_take(site, capsys):
+    def told():
+        out = call(capsys, "data")[1]
+        return next(line for line in out.splitlines() if line.startswith("│ imagenet "))
+
+    assert "not here" in told()
+    (store.root() / "imagenet" / "train").mkdir(parents=True)
+    assert "not here" in told()  # without a val
+    (store.root() / "imagenet" / "val").mkdir()
+    assert "imagenet/train" in told()
+    (store.root() / "imagenet" / "val").rmdir()
+    (store.root() / "imagenet" / "train").rmdir()
+    (store.root() / "imagenet" / "00000.tar").touch()
+    assert "imagenet, shards" in told()
+
+
 def test_a_run_on_a_kept_data_set_and_its_resume(site, tmp_path, capsys):
     small = ["--set", "net.name=wrn-10-1", "--set", "train.batch=4", "--set", "train.ratio=2", "--steps", "2"]
     code, out, err = call(capsys, "train", "cifar100@6", *small, "--fold", "3", "--out", str(tmp_path / "a"))

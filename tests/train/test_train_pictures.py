@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from PIL import Image, ImageDraw
 from safetensors.torch import load_file
 
 from maxmatch.cli import run
+from maxmatch.data.copies import digest_of
+from maxmatch.data.files import Files
 from maxmatch.data.pictures import Look
 from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.methods.fixmatch import FixMatch
@@ -26,6 +30,7 @@ from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.decoders import Decoders
 from maxmatch.train.distributed import Ranks
+from maxmatch.train.finished import open_run
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
 from maxmatch.train.pictures import describe, suited
@@ -127,6 +132,34 @@ def test_a_method_that_uses_no_unlabelled_pictures_reads_none(photos, tmp_path, 
     assert read == set(split["labelled"])
     ours, theirs = weights(tmp_path / "streamed"), weights(tmp_path / "kept")
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_a_run_is_judged_without_reading_the_pictures_that_it_learned_from(photos, tmp_path, monkeypatch):
+    fit(recipe_of(photos), tmp_path / "run", quiet=True)
+    read, whole = [], Files.read_into
+    monkeypatch.setattr(Files, "read_into", lambda self, n, slot: read.append(self.names[n]) or whole(self, n, slot))
+    judged = judge(tmp_path / "run")
+    assert {Path(name).parts[0] for name in read} == {"test"}
+    assert 0 <= judged["error"] <= 100
+    pool = open_run(tmp_path / "run").images
+    some = np.array([3, 0, 5])
+    slots, sizes = pool.take(some)  # several threads, and in the order they were asked for
+    for slot, size, number in zip(slots, sizes, some, strict=True):
+        alone, side = pool.files.read(int(number))
+        assert torch.equal(slot, alone)
+        assert tuple(size.tolist()) == side
+
+
+def test_a_file_is_read_once_for_its_digest_and_again_when_it_has_changed(tmp_path, monkeypatch):
+    file = tmp_path / "a.png"
+    file.write_bytes(b"one")
+    first = digest_of(file)
+    assert first == hashlib.sha256(b"one").hexdigest()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", lambda self: pytest.fail("read twice"))
+        assert digest_of(file) == first
+    file.write_bytes(b"three")
+    assert digest_of(file) == hashlib.sha256(b"three").hexdigest()
 
 
 @dataclass(frozen=True)

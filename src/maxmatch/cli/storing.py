@@ -99,12 +99,14 @@ def _list(names: list[str]) -> None:
 def _add_unkept(table: Table, name: str) -> None:
     """A row for a data set that is not in the store."""
     from maxmatch.data import store
+    from maxmatch.data.shards import is_sharded
 
     if name == "digits":
         table.add_row(name, "1,195", "602", "-", "in scikit-learn")
         return
     place = store.root() / name
-    where = f"{name}/train" if (place / "train").is_dir() else "not here"
+    whole = (place / "train").is_dir() and (place / "val").is_dir()
+    where = f"{name}/train" if whole else f"{name}, shards" if is_sharded(place) else "not here"
     table.add_row(name, "1,281,167", "50,000", "-", where)
 
 

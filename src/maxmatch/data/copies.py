@@ -6,6 +6,7 @@ that a start would read almost all of them.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -66,7 +67,13 @@ def labelled_elsewhere(root: Path, found: dict[str, str]) -> list[str]:
 
 
 def digest_of(path: Path) -> str:
-    """By which copies of a file are known."""
+    """By which copies of a file are known. A start looks at a folder several times, and reads no file twice for it."""
+    stat = path.stat()
+    return _digest(path, stat.st_size, stat.st_mtime_ns)
+
+
+@functools.cache
+def _digest(path: Path, size: int, changed: int) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,7 +59,8 @@ class Images:
     def take(self, index: npt.NDArray[np.int64]) -> tuple[Tensor, Tensor | None]:
         """Some images (B, C, H, W), and their sizes where they lie in slots."""
         if self.files is not None and self.streamed:
-            read = [self.files.read(int(number)) for number in index]
+            with ThreadPoolExecutor(self.files.workers) as pool:
+                read = list(pool.map(self.files.read, index.tolist()))
             sizes = torch.tensor([size for _, size in read], dtype=torch.int32)
             return torch.stack([slot for slot, _ in read]), None if self.side is None else sizes
         places = torch.from_numpy(index)

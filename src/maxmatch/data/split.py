@@ -93,7 +93,7 @@ def load_split(path: Path, data_sha256: str, test_sha256: str | None = None) -> 
     try:
         record = json.loads(path.read_text())
         split = Split(np.array(record["labelled"], np.int64), np.array(record["unlabelled"], np.int64))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} cannot be read as a split ({error}): restore it, or train anew with --force") from None
     if record.get("sha256") != split.sha256():
         raise UserError(f"{path} was changed after it was written: restore it, or train anew with --force")

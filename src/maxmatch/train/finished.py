@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,7 +64,8 @@ def open_run(
         raise UserError(f"{folder} was trained on data of your own: in Python, {call}")
     if data is None:
         refuse_moved(recipe, folder)
-    images = load_data(recipe, left_out=saved_left_out(folder / "split.json")) if data is None else data
+    left_out = saved_left_out(folder / "split.json")
+    images = load_data(_read_when_asked(recipe), left_out=left_out) if data is None else data
     try:
         split = load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
     except OtherImages:
@@ -78,6 +80,11 @@ def open_run(
     if views.learner is not None:
         restore_policy(folder / "checkpoint", views.learner.learned)
     return Finished(recipe, classifier, images, split, views)
+
+
+def _read_when_asked(recipe: Recipe) -> Recipe:
+    """Of training pictures those are read that are asked for: a test needs none of them, a report some."""
+    return replace(recipe, data=replace(recipe.data, resident=False)) if recipe.data.of_pictures else recipe
 
 
 def seen_before(folder: Path, images: Images) -> list[str]:
