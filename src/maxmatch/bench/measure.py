@@ -55,7 +55,8 @@ def measure(net: str, wanted: Wanted, device: torch.device, say: Say, keep: Call
         if note and note not in found["notes"]:
             found["notes"].append(note)
             say(note)
-        with torch.random.fork_rng(), torch_settings(recipe):
+        own = [torch.cuda.current_device()] if device.type == "cuda" else []  # no context on other GPUs
+        with torch.random.fork_rng(own), torch_settings(recipe):
             release(device, compiled=found["mode"] != "eager")
             wishes = (wanted.parts and variant == parts_of, wanted.inference and variant in predicting)
             trial = Trial(setting, variant, recipe, images, device, found["mode"], found["raw"])

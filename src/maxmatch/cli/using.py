@@ -110,7 +110,8 @@ def predict(
     ] = None,
     top: Annotated[int, typer.Option("--top", help="How many of the most likely classes, for DIR.", min=1)] = 1,
     k: Annotated[
-        int | None, typer.Option("--k", help="Strong views per image, for --unlabeled. Default: the run's.", min=1)
+        int | None,
+        typer.Option("--k", help="Strong views per image, for --unlabeled. Default: evaluate.robust_views, 3.", min=1),
     ] = None,
     workers: Annotated[
         int | None, typer.Option("--workers", help="Threads that read pictures. Default: by the cores, up to 4.", min=1)

@@ -204,8 +204,9 @@ class Consistency(Method):
 
     `joint` passes everything through the net once, with gradient. `select` first scores the weak views and all K
     variants without gradient, then trains on the chosen ones alone: Algorithm 1, and cheaper where views are many.
-    `auto` is `select` where the reduction picks views and K > 1. All are scored together even where there is no choice:
-    BatchNorm makes other labels of weak views alone than in the company that the net learns in (docs/search.md).
+    `auto` is `select` where the reduction picks views and K > 1. `select` passes weak and strong views together even at
+    K = 1: BatchNorm would normalise weak views alone by statistics that training never has, and their labels would be
+    worse (docs/search.md).
 
     A method says what it teaches: `targets(p)`, or `teach` where that takes more than p. Where p comes from is
     `opinion`: by default the first weak view's prediction, made in the same pass.

@@ -50,10 +50,10 @@ and MaxMatch + EMAN are `fixmatch` and `maxmatch` with it.
 
 | you have | take |
 |---|---|
-| some labels a class | `maxmatch`, or `freematch` with `k = 3`, `over = worst`, as the recipe `fast-10min` has it |
-| four labels a class or fewer | the same and, beside it, one view (`k = 1`), which may correct itself for longer |
+| some labels a class | `freematch` with `k = 3`, `over = worst`, as `train ./photos` has it, or `maxmatch` |
+| four labels a class or fewer | the same and, beside it, `k = 1`: with so few labels one view sometimes ends lower |
 | classes that are harder or rarer than others | `maxmatch` with `align = true`, `freematch`, `flexmatch` |
-| no time for more than one view | `fixmatch` |
+| no time for more than one view | `freematch`, or `fixmatch` as most papers have it beside theirs |
 | no idea which augmentations keep the class | `vat`: it needs none |
 | labels only | `supervised` |
 | a table to compare with | all of them; `fixmatch-anchoring` is MaxMatch with the mean in place of the worst |

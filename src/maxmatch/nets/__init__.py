@@ -27,7 +27,9 @@ def make_net(
     size: Size | None = None,
     projection: int | None = None,
 ) -> nn.Module:
-    """A net by name: ours, torchvision's, timm's or your own `module:Class`. Images of `size` are tried on the latter.
+    """A net by name: ours, torchvision's, timm's or your own `module:Class`.
+
+    On nets that are not ours two images of `size` are tried.
 
     With `projection` it has an MLP of so many outputs in place of its head, and no classes.
 

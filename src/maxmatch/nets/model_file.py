@@ -32,7 +32,7 @@ class ModelInfo:
 
     classes: tuple[str, ...]
     preprocessing: Preprocessing
-    net: Mapping[str, Any]  # the arguments of make_net: name, dropout, momentum
+    net: Mapping[str, Any]  # the arguments of make_net: name, dropout, momentum; after a pretraining projection
 
 
 def save_model(path: Path, net: nn.Module, info: ModelInfo, beside: Mapping[str, str] | None = None) -> None:

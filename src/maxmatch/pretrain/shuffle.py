@@ -35,7 +35,8 @@ def shuffled_pass(
 def in_parts(forward: Pass, images: Tensor, parts: int) -> Tensor:
     """What `forward` makes of every `parts`-th image from the first on, from the second on, ..., in the images' order.
 
-    Synchronised ranks then make the parts of one process, if `parts` divides what each of them has.
+    With synchronised BatchNorm several ranks thus form the same companies as one process does, if `parts` divides the
+    number of images of each rank.
     """
     made = [forward(images[first::parts]) for first in range(parts)]
     whole = made[0].new_empty(len(images), *made[0].shape[1:])

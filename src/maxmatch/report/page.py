@@ -93,7 +93,7 @@ def report_or_warn(folders: Sequence[Path], out: Path | None = None) -> Path | N
 
 def ask(runs: Sequence[RunFolder], data: Images | None, seconds: float) -> list[Measured]:
     """What the saved models say."""
-    with torch.random.fork_rng():  # making a net draws weights; the caller's draws go on as if none had been made
+    with torch.random.fork_rng([]):  # making a net draws weights; the caller's draws go on as if none had been made
         return [measure(run, seconds / len(runs), data, mapped=len(runs) == 1) for run in runs]
 
 
@@ -102,7 +102,7 @@ def render(runs: Sequence[RunFolder], found: Sequence[Measured]) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     called = compare.names(runs)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng([]):
         several = _several(runs, found, called) if len(runs) > 1 else None
         parts = [run_part(*one) for one in zip(runs, found, called, strict=True)] if len(runs) <= DETAILED else []
     template = Environment(

@@ -18,7 +18,7 @@ from torch.nn import functional
 from maxmatch.augment.ops import OPS
 from maxmatch.data.plan import Plan
 from maxmatch.train.finished import Finished
-from maxmatch.train.unlabelled import CHUNK, judged_images, view_draws
+from maxmatch.train.unlabelled import CHUNK, by_worth, judged_images, view_draws
 
 
 class Pool(NamedTuple):
@@ -49,7 +49,7 @@ class Pool(NamedTuple):
     @property
     def next_first(self) -> Tensor:
         """Places in this pool, what to label next first, as `predict --unlabeled` sorts them."""
-        return (1 - self.confidence + self.disagreement).argsort(descending=True, stable=True)
+        return by_worth(self.confidence, self.disagreement)
 
     def judged(self, finished: Finished, some: Tensor) -> Tensor:
         """Some of the images as the net judges them."""

@@ -225,7 +225,7 @@ def _meet(backend: str) -> Ranks:
         store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     ranks = Ranks(rank, count)
-    # The machines of a run count their starts apart, and keep the store: what a dead start wrote must not be met in it.
+    # Each machine counts its own starts, and the store outlives them: a new start must not find what a dead one wrote.
     _STORE.append(PrefixStore(ranks.same(secrets.token_hex(8)), store))
     return ranks
 

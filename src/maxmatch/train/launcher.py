@@ -1,8 +1,9 @@
 """The torchrun that started this process: what its job has begun, which it may go on with, and that it ends with it.
 
 torchrun starts all processes again when one has died, with the same words as before. Which run they may go on with is
-in the run folder: `.job` names the launchers, one of each machine, that train in it. (torchrun's count of its starts
-would not do: the machines count apart, and a start that never came to its folder has left another's run in it.)
+in the run folder: `.job` names the launchers, one of each machine, that train in it. (torchrun's own
+count of starts can't tell: each machine has one of its own, and a start that died before it reached the folder leaves
+another job's run there.)
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ SMALL = 64  # rows: up to so many a product takes a GPU no longer than its launc
 class Optimizer:
     """SGD, with decay on what is a matrix or more, but for what the net excepts by `no_weight_decay`, as timm's do.
 
-    With `muon` most convolutions are its, with `head_lr` the net's head has a learning rate of its own.
+    With `muon` most convolutions are updated by Muon; with `head_lr` the head has a learning rate of its own.
     """
 
     def __init__(

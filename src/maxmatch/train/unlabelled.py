@@ -44,8 +44,13 @@ class PseudoLabels(NamedTuple):
         >>> three.next_first().position.tolist()
         [2, 1, 0]
         """
-        order = (1 - self.confidence.double() + self.disagreement.double()).argsort(descending=True, stable=True)
+        order = by_worth(self.confidence, self.disagreement)
         return PseudoLabels(*(column[order] for column in self))
+
+
+def by_worth(confidence: Tensor, disagreement: Tensor) -> Tensor:
+    """Places of images by how much a label of theirs would tell: the least sure and most disagreeing first."""
+    return (1 - confidence.double() + disagreement.double()).argsort(descending=True, stable=True)
 
 
 def label_unlabelled(
