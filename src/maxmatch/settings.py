@@ -56,6 +56,19 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     return cls(**{key: convert(hints[key], value, f"{prefix}{key}") for key, value in values.items()})
 
 
+def hold(made: Any, where: str) -> None:
+    """Refuse the first field of a dataclass that JSON would not give back as it is; a misspelt word, for example.
+
+    What was made by `build` is held already; this is for what Python made.
+    """
+    kind: type = type(made)
+    for name, hint in field_types(kind).items():
+        value = plain(getattr(made, name))
+        again = plain(convert(hint, value, f"{where}.{name}"))
+        if again != value:
+            raise UsageError(f"{where}.{name} = {value!r}: it would be read again as {again!r}; give that")
+
+
 def find_class(module: str, name: str, told: str) -> Any:
     """The class that `module:name` is the place of, where users may have written it; `told` begins the errors."""
     try:
@@ -136,11 +149,14 @@ def parse_assignment(text: str) -> tuple[str, str, Any]:
 def parse_value(text: str) -> Any:
     """A value typed on the command line: TOML where it is TOML, otherwise the word itself.
 
-    `.02`, which TOML does not know, is a number too; no setting is a date, so that one is a word, a folder's perhaps.
+    `.02`, which TOML does not know, is a number too. No setting is a date, and nobody types a number with `_` in it:
+    those are words, of a folder perhaps.
 
-    >>> parse_value("true"), parse_value(".02"), parse_value("-.5"), parse_value("worst")
-    (True, 0.02, -0.5, 'worst')
+    >>> parse_value("true"), parse_value(".02"), parse_value("-.5"), parse_value("worst"), parse_value("2024_01")
+    (True, 0.02, -0.5, 'worst', '2024_01')
     """
+    if re.fullmatch(r"[\d_]+", text.strip()) and "_" in text:
+        return text
     number = re.sub(r"^([+-]?)(?=[.][0-9])", r"\g<1>0", text.strip())
     try:
         found = tomllib.loads(f"v = {number}")
@@ -258,7 +274,7 @@ def _convert_tuple(arguments: tuple[Any, ...], value: Any, name: str) -> Any:
 def _convert_scalar(hint: Any, value: Any, name: str) -> Any:
     if isinstance(value, Number) and not isinstance(value, int | float) and hasattr(value, "item"):
         value = value.item()  # a number of numpy's
-    if hint is Any or (_is_plain(hint) and isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
+    if hint is Any or (_is_kind(hint) and isinstance(value, hint) and not (hint is int and isinstance(value, bool))):
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -268,14 +284,17 @@ def _convert_scalar(hint: Any, value: Any, name: str) -> Any:
         return str(value)
     if hint is Path and isinstance(value, str):
         return Path(value)
-    if not _is_plain(hint):
+    if not _is_kind(hint):
         kinds = "bool, int, float, str, Path, Literal, None, and tuple or list of these"
         raise UsageError(f"{name}: no option can be of type {hint}; there are {kinds}")
     raise _wrong(name, value, WORDS.get(hint, getattr(hint, "__name__", str(hint))))
 
 
-def _is_plain(hint: Any) -> bool:
-    return isinstance(hint, type) and get_origin(hint) is None
+def _is_kind(hint: Any) -> bool:
+    """Whether a field of this type holds what JSON can: a word, a number, a path, or settings of its own."""
+    return hint in (bool, int, float, str, Path, types.NoneType) or (
+        isinstance(hint, type) and dataclasses.is_dataclass(hint)
+    )
 
 
 def _wrong(name: str, value: Any, wanted: str) -> UsageError:

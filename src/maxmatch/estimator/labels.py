@@ -66,7 +66,8 @@ def encode(y: Any) -> tuple[np.ndarray, np.ndarray]:
     check_classification_targets(values)
     classes, found = np.unique(values, return_inverse=True)
     if len(classes) == 1:
-        raise ValueError(f"y: one class alone, {classes.tolist()[0]!r}; at least two classes need labels")
+        other = "" if known.all() else "; -1 is unlabelled: give a class of that name another"
+        raise ValueError(f"y: one class alone, {classes.tolist()[0]!r}; at least two classes need labels{other}")
     codes = np.full(len(known), UNLABELLED)
     codes[known] = found
     return codes, classes

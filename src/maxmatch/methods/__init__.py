@@ -10,7 +10,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from maxmatch.errors import UsageError, told, unknown
-from maxmatch.settings import build, field_types, find_class, plain
+from maxmatch.settings import build, field_types, find_class, hold, plain
 
 if TYPE_CHECKING:
     from maxmatch.methods.base import Method
@@ -59,13 +59,37 @@ def method_class(name: str) -> type[Method]:
     cls = find_class(module, attribute, f"method '{name}'")
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UsageError(f"method '{name}': it is no subclass of maxmatch.methods.base.Method")
-    if "__dataclass_fields__" not in vars(cls) and any("ClassVar" not in str(a) for a in get_annotations(cls).values()):
-        raise UsageError(f"method '{name}': its options are not read; put @dataclass(frozen=True) above the class")
+    if undecorated := _undecorated(cls):
+        of = "its options" if undecorated == cls.__name__ else f"the options of {undecorated}"
+        raise UsageError(f"method '{name}': {of} are not read; put @dataclass(frozen=True) above the class")
     if any(field.name == "name" for field in dataclasses.fields(cls)):
         raise UsageError(f"method '{name}': in a recipe name is the method's own; give its option another name")
     if lacking := sorted(getattr(cls, "__abstractmethods__", ())):
         raise UsageError(f"method '{name}' lacks {' and '.join(lacking)}: write them, or take Consistency as its base")
     return cls
+
+
+def _undecorated(cls: type) -> str:
+    """The first of the classes that a method is made of whose options are no fields, by its name; empty if all are."""
+    for each in cls.__mro__:
+        options = [a for a in get_annotations(each).values() if "ClassVar" not in str(a)]
+        if options and "__dataclass_fields__" not in vars(each) and each.__module__.partition(".")[0] != "maxmatch":
+            return each.__name__
+    return ""
+
+
+def refuse_unread(method: Method) -> None:
+    """Refuse a method made in Python whose options its run's recipe could not give back."""
+    from maxmatch.methods.gone import Gone
+
+    if isinstance(method, Gone):
+        return
+    if undecorated := _undecorated(type(method)):
+        raise UsageError(f"the options of {undecorated} are not read; put @dataclass(frozen=True) above the class")
+    try:
+        hold(method, "method")
+    except NameError as error:  # a type that can't be found from outside a function
+        raise UsageError(f"{type(method).__name__}: the type of an option can't be found, {error}") from None
 
 
 def misspelled(method: Method) -> list[str]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
+from inspect import get_annotations
 from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -163,6 +164,16 @@ class Method(ABC):
     year: ClassVar[int | None] = None  # of its paper
     formula: ClassVar[str] = ""  # of what it adds to the labelled images' cross-entropy, for the docs
 
+    def __init_subclass__(cls) -> None:
+        """Refuse an option of a base that is given a value without its type: Python would not read it."""
+        typed = get_annotations(cls)
+        inherited = {f.name: f.type for base in cls.__mro__[:0:-1] if is_dataclass(base) for f in fields(base)}
+        for name, value in vars(cls).items():
+            if name in inherited and name not in typed and not hasattr(value, "__get__"):  # no function, no property
+                kind = inherited[name] if isinstance(inherited[name], str) else type(value).__name__
+                right = f"write {name}: {kind} = {value!r}"
+                raise UsageError(f"{cls.__name__}.{name} is an option and has no type, so Python ignores it: {right}")
+
     def __post_init__(self) -> None:
         ranges.check(self)
 
@@ -235,6 +246,9 @@ class Consistency(Method):
             raise UsageError(f"target_gradient = true: {self.fixed_target}; leave it out")
         if self.teacher == "eman" and self.no_eman:
             raise UsageError(f"teacher = eman: {self.no_eman}; leave it out")
+        if self.teacher == "eman" and (deaf := self._asks_itself()):
+            what = f"teacher = eman: {type(self).__name__}.{deaf} never asks self.guess, which would ask the average"
+            raise UsageError(f"{what}; ask it, or leave teacher out")
         if self.teacher == "eman" and self.target_gradient:
             raise UsageError("target_gradient = true: with teacher = eman the targets have no gradient; leave one out")
         own = [name for name in ("teach", "lesson") if getattr(type(self), name) is not getattr(Consistency, name)]
@@ -244,6 +258,15 @@ class Consistency(Method):
         if self.strategy == "select" and not self.over.picks:
             what = f"strategy = select: by '{self.over.spell()}' all views count, none is picked"
             raise UsageError(f"{what}; type --strategy joint" + (", or --over worst" if self.k == 1 else ""))
+
+    def _asks_itself(self) -> str:
+        """Which hook of a method of one's own has the net make the targets, whatever `teacher` is; empty if none."""
+        asked = {}
+        for name in ("opinion", "anchors"):
+            hook = getattr(type(self), name)
+            if hook.__module__.partition(".")[0] != "maxmatch":
+                asked[name] = bool({"guess", "teacher", "super"} & {*hook.__code__.co_names})
+        return "" if asked.get("opinion", False) else next((name for name, asks in asked.items() if not asks), "")
 
     def targets(self, p: Tensor) -> Target:
         """What the variants are taught, from the probabilities p (B, C) of the weak views."""
@@ -372,6 +395,10 @@ class Consistency(Method):
         if not isinstance(target, Target):
             what = f"{type(self).__name__} teaches a {type(target).__name__}"
             raise UsageError(f"{what}: return Target(value, keep), what is taught and how much each image counts")
+        for name, part_of_it in zip(target._fields, target, strict=True):
+            if not isinstance(part_of_it, Tensor):
+                what = f"{type(self).__name__} teaches a Target whose {name} is a {type(part_of_it).__name__}"
+                raise UsageError(f"{what}: a tensor is wanted, one value an image; to keep all, torch.ones_like(...)")
         images, shape = len(batch.index), tuple(target.value.shape)
         if (shape[-2:-1] if target.value.is_floating_point() else shape) != (images,):
             what = f"{type(self).__name__} teaches a tensor of shape {shape} for {images} images"

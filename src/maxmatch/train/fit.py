@@ -6,16 +6,18 @@ and, written last, result.json. (The commands put report.html beside them, torch
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -54,7 +56,23 @@ from maxmatch.train.result import is_result
 from maxmatch.train.resume import resumed_recipe, saved_recipe
 from maxmatch.train.start import find_start, own_generators, start_info, take_weights
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_TURN = threading.RLock()
 
+
+def one_at_a_time(train: Callable[P, R]) -> Callable[P, R]:
+    """Threads of one process take turns: torch's generator and its number of threads are the process's."""
+
+    @functools.wraps(train)
+    def in_turn(*given: P.args, **options: P.kwargs) -> R:
+        with _TURN:
+            return train(*given, **options)
+
+    return in_turn
+
+
+@one_at_a_time
 def fit(
     recipe: Recipe,
     out: str | Path,

@@ -20,11 +20,11 @@ from typing import Annotated, Any, Literal
 
 from maxmatch.data.split import Protocol
 from maxmatch.errors import UsageError, unknown
-from maxmatch.methods import make_method, method_values
+from maxmatch.methods import make_method, method_values, refuse_unread
 from maxmatch.methods.base import Method
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.nets.device import Device, best_precision
-from maxmatch.settings import build, field_types, plain, to_toml, with_none, without_none
+from maxmatch.settings import build, field_types, hold, plain, to_toml, with_none, without_none
 from maxmatch.train import schedule
 from maxmatch.train.rules import PICTURES, check
 from maxmatch.train.schedule import Schedule
@@ -242,6 +242,9 @@ class Recipe:
     settled: tuple[str, ...] = ()  # the fields whose `auto` became a value; as a --config they are auto again
 
     def __post_init__(self) -> None:
+        for section in ("data", "augment", "net", "train", "evaluate"):
+            hold(getattr(self, section), section)
+        refuse_unread(self.method)
         check(self)
 
     @property

@@ -26,6 +26,9 @@ def check(recipe: Recipe) -> None:
         for name in PICTURES:
             if getattr(d, name) != getattr(type(d)(), name):
                 raise UsageError(f"data.{name} = {getattr(d, name)}: it is for a folder of pictures; leave it out")
+    if needs.variants not in ("strong", "weak"):
+        what = f"{_told(recipe)} needs variants = {needs.variants!r}"
+        raise UsageError(f"{what}: 'strong' or 'weak' is wanted, in Needs(...) of maxmatch.methods.base")
     rules = [
         ("data.side", d.side, d.side >= 8, "at least 8"),
         ("data.canvas", d.canvas, d.canvas is None or d.canvas > d.side, "larger than data.side, or left out"),
