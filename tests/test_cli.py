@@ -519,6 +519,8 @@ MISTAKES = [
     (["train", "digits@20", "--flip", "False"], 2, "--flip: type --set augment.flip=false\n"),
     (["train", "digits@20", "--nesterov=0"], 2, "--nesterov: type --set train.nesterov=false\n"),
     (["benchmark", "digits@20", "--fold", "3"], 2, "--fold: type --folds 3,\n"),
+    (["benchmark", "here", "--labels", "a b.csv"], 2, "--labels: type --set 'data.label_file=a b.csv'\n"),
+    (["pretrain", "here", "--labels"], 2, "--labels: type --set data.label_file=VALUE\n"),
     (["train", "digits@20", "--batch", "8"], 2, "type --set train.batch=8 or --set evaluate.batch=8\n"),
     (["train", "digits@20", "--learning-rate", ".1"], 2, "--learning-rate: type --set train.lr=.1\n"),
     (["train", "digits@20", "--iterations", "9"], 2, "--iterations: type --steps 9\n"),
@@ -895,6 +897,44 @@ def test_a_file_that_took_its_place_before_it_was_locked_is_not_written_to(tmp_p
         assert path.read_bytes() == b""
     assert path.read_bytes() == b"mine"
     assert [p.name for p in tmp_path.iterdir()] == ["race.csv"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no pipes by name")
+def test_what_is_no_file_is_not_replaced_and_a_link_stays_one(tmp_path):
+    from maxmatch.files import write_safely
+
+    pipe, link, target = (tmp_path / name for name in ("pipe", "link.csv", "target.csv"))
+    os.mkfifo(pipe)
+    with pytest.raises(UsageError, match="pipe is no ordinary file: give the name of one"):
+        write_safely(pipe, b"rows")
+    assert pipe.is_fifo()
+    target.write_bytes(b"old")
+    link.symlink_to("target.csv")
+    write_safely(link, b"new")
+    assert (link.is_symlink(), target.read_bytes()) == (True, b"new")
+    (tmp_path / "far").symlink_to(tmp_path / "later.csv")  # leads to what is not there yet
+    write_safely(tmp_path / "far", b"first")
+    assert (tmp_path / "later.csv").read_bytes() == b"first"
+
+
+def test_names_with_any_line_ending_are_one_row():
+    from maxmatch.files import csv_lines
+
+    rows = [["Icon\r.jpg", "cat"], ["a\nb", 'say "x"'], ["plain", "dog"], ["\udcff.png", ""]]
+    text = csv_lines(rows).decode(errors="surrogateescape")
+    assert list(csv.reader(io.StringIO(text, newline=""))) == rows
+    assert "plain,dog\n" in text  # no marks where none are needed
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell is wanted")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_streams_that_are_closed_are_no_traceback(tmp_path, closed):
+    source = Path(maxmatch.__file__).parents[1]
+    words = f"'{sys.executable}' -m maxmatch train digits@20 --steps 1 --no-report --out '{tmp_path}/run' {closed}"
+    done = subprocess.run(["sh", "-c", words], env={**os.environ, "PYTHONPATH": str(source)}, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr + done.stdout
+    assert (tmp_path / "run" / "result.json").exists()
 
 
 def test_a_file_is_known_as_ours_by_its_beginning(tmp_path):

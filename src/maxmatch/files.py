@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +31,15 @@ def refuse_other_things(folder: Path, ours: Collection[str], what: str) -> None:
         raise UsageError(f"{folder} is not empty and holds no {what}: give another --out")
 
 
+def csv_lines(rows: Iterable[Sequence[object]]) -> bytes:
+    """Rows as CSV with bare line feeds. Names of files may be no text, and hold whatever a line may end with."""
+    text = io.StringIO(newline="")
+    plain, quoted = (csv.writer(text, lineterminator="\n", quoting=q) for q in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+    for row in rows:
+        (quoted if any("\r" in str(cell) for cell in row) else plain).writerow(row)
+    return text.getvalue().encode(errors="surrogateescape")
+
+
 def write_safely(path: Path, content: bytes) -> None:
     """Write aside, sync, rename: a reader finds the old file or the new one, never half of one."""
     with written_aside(path) as aside:
@@ -45,6 +56,10 @@ def writing_safely(path: Path) -> Iterator[BinaryIO]:
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """A name beside `path` to write to; at the end it takes the place of `path`, or is gone if something failed."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UsageError(f"{path} is no ordinary file: give the name of one")
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))  # what it leads to is written, and the link stays
     if not path.parent.is_dir():
         raise UsageError(f"{path}: there is no folder {path.parent}; make it, or give another name")
     with _own_name(path) as aside:

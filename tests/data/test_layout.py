@@ -482,6 +482,55 @@ def test_the_first_line_of_excel_says_what_stands_between(tmp_path):
         assert not any("left out" in note for note in listing.notes)
 
 
+def test_a_table_that_names_its_labels_and_not_its_pictures_is_refused(tmp_path):
+    put(tmp_path / "all", "1.png", "2.png")
+    table = tmp_path / "labels.csv"
+    table.write_text("image_id,year,label\n1.png,2020,cat\n2.png,2021,dog\n")
+    with pytest.raises(UsageError, match=r"a column 'label' and none for the pictures \(image_id, year, label\)"):
+        read_layout(tmp_path / "all", table)
+    table.write_text("path,year,label\n1.png,2020,cat\n2.png,2021,dog\n")
+    assert labels_of(read_layout(tmp_path / "all", table)) == {"1.png": "cat", "2.png": "dog"}
+
+
+def test_a_table_may_list_the_test_too(tmp_path):
+    put(tmp_path / "all", "1.png", "2.png", "test/cat/3.png", "test/dog/4.png")
+    table = tmp_path / "labels.csv"
+    table.write_text("1.png,cat\n2.png,dog\ntest/cat/3.png,cat\ntest/dog/4.png,\n")
+    listing = read_layout(tmp_path / "all", table, strict=True)  # nothing is left out
+    assert listing.test_files == ("test/cat/3.png", "test/dog/4.png")
+    table.write_text("1.png,cat\n2.png,dog\ntest/cat/3.png,dog\n")
+    (note,) = [note for note in read_layout(tmp_path / "all", table).notes if "two labels" in note]
+    assert "test/cat/3.png" in note
+
+
+def test_pictures_of_train_beside_labeled_are_told_to_be_left_out(tmp_path):
+    put(tmp_path, "labeled/cat/1.png", "labeled/dog/2.png", "train/cat/3.png", "train/4.png")
+    notes = read_layout(tmp_path).notes
+    assert any("train: 2 pictures that are not in labeled/; left out" in note for note in notes)
+    with pytest.raises(UsageError, match="would be left out"):
+        read_layout(tmp_path, strict=True)
+
+
+def test_a_file_called_index_is_no_shard(tmp_path):
+    put(tmp_path, "labeled/cat/1.png", "labeled/dog/2.png")
+    (tmp_path / "index.csv").write_text("path,label\nlabeled/cat/1.png,dog\n")
+    assert labels_of(read_layout(tmp_path)) == {"labeled/cat/1.png": "cat", "labeled/dog/2.png": "dog"}
+
+
+def test_a_labelled_picture_that_may_not_be_read_ends_nothing(tmp_path, monkeypatch):
+    put(tmp_path, *(f"labeled/{name}/{number}.png" for name in ("cat", "dog") for number in range(6)))
+    whole = type(tmp_path).read_bytes
+
+    def refusing(self):
+        if self.name == "3.png":
+            raise PermissionError(13, "Permission denied", str(self))
+        return whole(self)
+
+    monkeypatch.setattr(type(tmp_path), "read_bytes", refusing)
+    listing = read_layout(tmp_path)
+    assert len(listing.files) + len(listing.test_files) == 12  # who decodes it leaves it out
+
+
 def test_labels_of_folders_that_a_table_does_not_repeat_are_said_to_be_lost(tmp_path):
     put(tmp_path, "labeled/cat/1.png", "labeled/dog/2.png", "unlabeled/3.png", "unlabeled/4.png")
     table = tmp_path / "more.csv"

@@ -58,6 +58,13 @@ def test_greys_of_8_and_16_bits_and_what_is_transparent(tmp_path):
     for name in ("8.png", "16.png"):
         assert torch.equal(read_slot(tmp_path / name, 1, 32)[0][0, :20, :30], torch.from_numpy(RAMP))
         assert torch.equal(read_slot(tmp_path / name, 3, 32)[0][2, :20, :30], torch.from_numpy(RAMP))
+    for mode, back, front in (("RGB", (0, 0, 0), (255, 0, 0)), ("L", 0, 128), ("1", 0, 1)):  # one colour is transparent
+        picture = Image.new(mode, (30, 20), back)
+        picture.paste(front, (10, 5, 20, 15))
+        picture.save(tmp_path / "one.png", transparency=back)
+        slot = read_slot(tmp_path / "one.png", 3, 32)[0]
+        assert slot[:, 0, 0].tolist() == [255, 255, 255], mode
+        assert slot[:, 10, 15].tolist() == {"RGB": [255, 0, 0], "L": [128] * 3, "1": [255] * 3}[mode]
     clear = colour()
     clear.putalpha(0)
     clear.save(tmp_path / "clear.png")

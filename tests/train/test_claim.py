@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +139,22 @@ def test_all_that_a_run_writes_is_known(tmp_path, tiny):
     fit(tiny(), tmp_path, quiet=True, log=["tensorboard"])
     assert {path.name for path in tmp_path.iterdir() if not path.name.startswith(".")} == {*PARTS} - {"report.html"}
     assert not (tmp_path / BEFORE).exists()
+
+
+@pytest.mark.parametrize("text", ['{"soup": "tomato"}', '{"train": {"steps": 3}}', "[]"])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_recipe_that_a_user_wrote_is_no_run_s(tiny, tmp_path, text, force):
+    (tmp_path / "recipe.json").write_text(text)
+    (tmp_path / "report.html").write_text("mine")
+    before = content(tmp_path)
+    with pytest.raises(UsageError, match="is not empty and holds no run: give another --out"):
+        fit(tiny(), tmp_path, force=force, quiet=True)
+    assert content(tmp_path) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no such names")
+def test_a_folder_whose_path_is_no_text_is_refused_before_it_is_made(tiny, tmp_path):
+    place = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9"))
+    with pytest.raises(UsageError, match="its path is not in UTF-8"):
+        fit(tiny(), place / "run", quiet=True)
+    assert not place.exists()

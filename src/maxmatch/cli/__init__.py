@@ -14,7 +14,7 @@ from maxmatch import __version__
 from maxmatch.cli import listing, measuring, pretraining, publishing, storing, training, using  # noqa: F401  commands
 from maxmatch.cli.app import app, speaks
 from maxmatch.cli.mistakes import as_setting, bad_value
-from maxmatch.errors import Unsaid, UserError
+from maxmatch.errors import Unsaid, UserError, tell
 
 # As a newcomer meets them; --help follows.
 ORDER = (
@@ -32,6 +32,9 @@ ClickException: Any = typer.BadParameter.__mro__[2]
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on standard error, and the exit code says which kind it was."""
     sys.path.append(os.getcwd())  # a method of your own, --method my_module:Mine, is found beside you
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by who began this process
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  for as long as the process lives
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal can't show is no reason to fail
     leave(run(sys.argv[1:] if arguments is None else arguments))
@@ -61,7 +64,7 @@ def run(arguments: list[str]) -> int:
         return _fail(str(error), error.code, error.from_rank)
     except ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            print(error.format_message(), file=sys.stderr)
+            tell(error.format_message())
             return 2
         if setting := as_setting(error, arguments):
             return _fail(setting, error.exit_code)
@@ -78,7 +81,7 @@ def run(arguments: list[str]) -> int:
 
 def _fail(message: str, code: int, from_rank: bool = False) -> int:
     if from_rank or speaks():
-        print(f"maxmatch: {' '.join(message.split())}", file=sys.stderr)
+        tell(f"maxmatch: {' '.join(message.split())}")
     return code
 
 

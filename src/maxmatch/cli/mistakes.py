@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from typing import Any
 
+from maxmatch.cli.options import FLAGS
 from maxmatch.errors import ALIASES, UserError
 from maxmatch.methods import PRETRAINING, method_class
 from maxmatch.settings import field_types
@@ -47,6 +48,9 @@ def as_setting(error: Any, arguments: Sequence[str]) -> str | None:
         return f"{option}: type --folds {shlex.quote(value or 'NUMBER')},"
     if f"--{name}" in known:
         return f"{option}: type --{name} {shlex.quote(value or 'VALUE')}"
+    if name in FLAGS:  # of another command
+        place = ".".join(FLAGS[name])
+        return f"{option}: type --set {shlex.quote(f'{place}={value}') if value else f'{place}=VALUE'}"
     sections = _sections(error.ctx.command.name, arguments)
     assigned = [
         f"{section}.{name}={_fitting(value, hints[name])}" for section, hints in sections.items() if name in hints

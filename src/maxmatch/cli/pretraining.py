@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ import typer
 from maxmatch.cli.app import app, speaks
 from maxmatch.cli.options import Config, Device, Epochs, Sets, Strict, given, one_length
 from maxmatch.cli.training import print_result, process_start
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, tell
 from maxmatch.methods import PRETRAINING
 
 
@@ -76,5 +75,5 @@ def pretrain(
     assert recipe is not None
     assert out is not None
     if recipe.data.name == "folder" and speaks():
-        print(describe(recipe), file=sys.stderr)
+        tell(describe(recipe))
     print_result(out, fit(recipe, out, force=force, log=log or (), started=started))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,7 @@ import typer
 from maxmatch.cli.app import app
 from maxmatch.cli.options import Labels, complete
 from maxmatch.data import DATASETS
-from maxmatch.errors import UsageError, UserError, unknown
+from maxmatch.errors import UsageError, UserError, tell, unknown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -125,7 +124,7 @@ def _shard(folder: str | None, out: Path | None, labels: Path | None, size: int)
         raise UsageError(f"data shard {root} {out}: the shards can't lie within the pictures; give another folder")
     listing = read_layout(root, labels)
     for note in listing.notes:
-        print(f"warning: {note}", file=sys.stderr)
+        tell(f"warning: {note}")
     parts = ((listing.files, listing.labels, False), (listing.test_files, listing.test_labels, True))
     members = [
         Member(name, listing.classes[label] if label >= 0 else "", test, (root / name).stat().st_size)
@@ -136,7 +135,7 @@ def _shard(folder: str | None, out: Path | None, labels: Path | None, size: int)
     again = shlex.join([*words, *(["--labels", str(labels.absolute())] if labels else [])])
     with Told("packing", len(members)) as told:
         count = write_shards(root, out, members, size * 2**20, told.advance, again)
-    print(f"{len(members):,} pictures in {count} shards; next: maxmatch train {shlex.quote(str(out))}", file=sys.stderr)
+    tell(f"{len(members):,} pictures in {count} shards; next: maxmatch train {shlex.quote(str(out))}")
     print(out)
 
 

@@ -119,7 +119,7 @@ def train(
             if is_changed(recipe, out):
                 run = shlex.quote(str(out))
                 more = f"; its pictures or labels were changed since: type maxmatch train DATA --init {run} --out OTHER"
-            print(f"{out} is finished: {finished['steps']} steps{more}", file=sys.stderr)
+            tell(f"{out} is finished: {finished['steps']} steps{more}")
         print_result(
             out,
             fit(recipe, out, resume=True, log=log or (), started=started),
@@ -129,7 +129,7 @@ def train(
     assert recipe is not None
     assert out is not None
     if recipe.data.name == "folder" and speaks():
-        print(describe(recipe), file=sys.stderr)
+        tell(describe(recipe))
     print_result(out, fit(recipe, out, force=force, log=log or (), started=started), report)
 
 
@@ -226,26 +226,26 @@ def print_result(out: Path, result: dict[str, Any], report: bool = False) -> Non
     if not speaks():
         return
     if sys.stdout.isatty():
-        print(f"result: {out / 'result.json'}", file=sys.stderr)
+        tell(f"result: {out / 'result.json'}")
     else:
         print(json.dumps(result), flush=True)
     run = shlex.quote(str(out))
     if result["method"] in PRETRAINING:
         told = f"contrastive loss {result['contrastive_loss']:.4g}; {result['seconds']:.0f} s"
-        print(f"{told}. Next: maxmatch train DATA --init {run}", file=sys.stderr)
+        tell(f"{told}. Next: maxmatch train DATA --init {run}")
         return
     if report:
         from maxmatch.report.page import report_or_warn
 
         page = report_or_warn([out])
         if page is not None:
-            print(f"report: {page}", file=sys.stderr)
+            tell(f"report: {page}")
     error = result["error"]["last"]
     told = f"error {error:.2f} %" if error is not None else "error not measured: there is no test set"
     if error is not None and (images := result.get("test_images")):  # a run of an earlier version has not counted them
         told += f", {round(error * images / 100):,} of {images:,} test images"
     after = f"maxmatch evaluate {run}" if error is not None else f"maxmatch predict {run} DIR"
-    print(f"{told}; {result['seconds']:.0f} s. Next: {after}", file=sys.stderr)
+    tell(f"{told}; {result['seconds']:.0f} s. Next: {after}")
 
 
 def process_start() -> float:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from maxmatch.cli.app import app
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, tell
 from maxmatch.files import refuse_to_replace
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def evaluate(
     if finished_result(run_folder, saved_steps(run_folder)) is None:
         again = f"maxmatch train --resume --out {shlex.quote(str(run_folder))}"
         told = f"{run_folder} is not finished, and this is the model it last ended with"
-        print(f"maxmatch: {told}; to go on type {again}", file=sys.stderr)
+        tell(f"maxmatch: {told}; to go on type {again}")
     if as_json:
         print(json.dumps(found))
         return
@@ -142,7 +141,7 @@ def predict(
 
     bad = label_folder(run_folder, folder, out, device, format=format, top=top, workers=workers)
     if bad:
-        print(f"maxmatch: {bad} files were left out", file=sys.stderr)
+        tell(f"maxmatch: {bad} files were left out")
     if out is not None:
         print(out)
 
@@ -164,7 +163,7 @@ def export(
 
     refuse_to_replace(out, force, "FILE")
     found = export_run(run_folder, out, format)
-    print(f"maxmatch: {found}", file=sys.stderr)
+    tell(f"maxmatch: {found}")
     print(out)
 
 

@@ -69,7 +69,10 @@ def labelled_elsewhere(root: Path, found: dict[str, str]) -> list[str]:
 def digest_of(path: Path) -> str:
     """By which copies of a file are known. A start looks at a folder several times, and reads no file twice for it."""
     stat = path.stat()
-    return _digest(path, stat.st_size, stat.st_mtime_ns)
+    try:
+        return _digest(path, stat.st_size, stat.st_mtime_ns)
+    except PermissionError:  # it is left out when it is to be decoded, as others that can't be read
+        return hashlib.sha256(bytes(path)).hexdigest()
 
 
 @functools.cache

@@ -123,7 +123,8 @@ def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | N
             if least is not None:
                 file.draft(mode, least)
             picture = ImageOps.exif_transpose(file)
-            if picture.mode in ("RGBA", "LA", "PA") or (picture.mode == "P" and "transparency" in picture.info):
+            see_through = "transparency" in picture.info and picture.mode in ("P", "RGB", "L", "1")
+            if picture.mode in ("RGBA", "LA", "PA") or see_through:
                 picture = _on_white(picture)
             return _eight_bit(picture).convert(mode)
     except MemoryError:  # says nothing of the file

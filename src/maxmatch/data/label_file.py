@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from maxmatch.data.folder import is_picture
 from maxmatch.errors import UsageError
 
 PATHS = ("path", "file", "filename", "file_name", "filepath", "image", "picture")  # what a first line calls them
@@ -107,6 +108,9 @@ def _columns(label_file: Path, head: list[str]) -> tuple[int, int] | None:
         what = "these are predictions, which nobody has checked"
         raise UsageError(f"{label_file}: {what}; keep the rows that you have, and no columns but path,label")
     name, label = (next((word for word in words if word in head), None) for words in (PATHS, LABELS))
+    if name is None and label is not None and len(head) > 2 and not any(is_picture(cell) for cell in head):
+        told_of = f"its first line has a column '{label}' and none for the pictures ({', '.join(head)})"
+        raise UsageError(f"{label_file}: {told_of}; call that one path")
     if name == "path" and label is None:
         raise UsageError(f"{label_file}: its first line has no column 'label'; path,label is wanted")
     return None if name is None or label is None else (head.index(name), head.index(label))

@@ -166,7 +166,8 @@ def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, 
     parts = _called(tops, LABELLED) or _called(tops, TRAIN)
     if parts:
         found = _within(root, parts, notes)
-        for name in classes:
+        unused = [] if parts == _called(tops, TRAIN) else _called(tops, TRAIN)
+        for name in classes + unused:
             if count := len(find_pictures(root / name)):
                 told_of = f"{count:,} pictures that are not in {parts[0]}/; left out"
                 notes.append(f"{root / name}: {told_of} (without labels they belong into unlabeled/)")
@@ -269,6 +270,7 @@ def _by_csv(
     """All pictures of the folder but those of a test, labelled as the file says; `hints` tell of no fault."""
     found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
     missing, twice, nothing = [], [], Nothing(label_file)
+    tested = {path for path in find_pictures(root) if path.split("/")[0] in tests_at}
     seen: dict[str, str] = {}
     rows = [(name, _composed(label)) for name, label in read_rows(label_file)]
     spelt = _one_each((_composed(path), path) for path in found)  # as a table may have it, accents in their letters
@@ -276,6 +278,10 @@ def _by_csv(
         path = next((path for path in inside(root, name) if path in found), next(inside(root, name)))
         if path not in found:
             path = next((spelt[other] for p in inside(root, name) if (other := _composed(p)) in spelt), path)
+        if path not in found and (of_test := next((p for p in inside(root, name) if p in tested), None)):
+            if label and label != _composed(of_test.split("/")[1]):
+                twice.append(of_test)
+            continue
         if path not in found and not is_text(path):
             raise other_encoding(label_file, path)
         if path not in found:
@@ -285,7 +291,8 @@ def _by_csv(
         else:
             found[path] = nothing.or_label(label)
     for path in twice:
-        found[path] = ""
+        if path in found:
+            found[path] = ""
     capitals = _one_each((path.casefold(), path) for path in found) if missing else {}
     alike = next((capitals[path.casefold()] for path in missing if path.casefold() in capitals), None)
     if len(missing) == len(rows):

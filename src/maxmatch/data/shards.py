@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from maxmatch.errors import UsageError, UserError
-from maxmatch.files import write_safely, writing_safely
+from maxmatch.files import csv_lines, write_safely, writing_safely
 
 INDEX, LABELS = "index.csv", "labels.csv"
 UNFINISHED = ".unfinished"  # stands in a folder until all its shards are written, and says what to type
@@ -72,7 +72,13 @@ class Shards:
 
 def is_sharded(root: Path) -> bool:
     """Whether a folder holds shards, or what has been written of them."""
-    return any((root / name).is_file() for name in (INDEX, "00000.tar", UNFINISHED))
+    if any((root / name).is_file() for name in ("00000.tar", UNFINISHED)):
+        return True
+    try:  # a user may have a file of that name
+        with open(root / INDEX, encoding="utf-8", errors="surrogateescape") as file:
+            return file.readline().strip() == ",".join(HEAD)
+    except OSError:
+        return False
 
 
 def write_shards(
@@ -202,6 +208,4 @@ def _read_index(path: Path) -> list[Row]:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *rows])
-    return text.getvalue().encode("utf-8", "surrogateescape")
+    return csv_lines([head, *rows])

@@ -59,11 +59,12 @@ def label_folder(
         names = [path.relative_to(folder).as_posix() for path in list_images(folder)]
         gone = find_broken_links(folder)
     for name in gone:
-        print(f"maxmatch: {folder / name}: a link that leads nowhere: left out", file=sys.stderr)
+        tell(f"maxmatch: {folder / name}: a link that leads nowhere: left out")
     odd = [name for name in names if not is_text(name)]
-    if odd and out is not None and kind == "csv":
-        how = "read the table with errors='surrogateescape', or take --format jsonl"
-        tell(f"maxmatch: {len(odd)} names are not in UTF-8 ({names_of(odd)}), and are written as they are: {how}")
+    if odd and kind == "csv":
+        how = "and are written as they are: read the table with errors='surrogateescape', or take --format jsonl"
+        lost = "and are printed with a mark in the place of such letters: take --out FILE, or --format jsonl"
+        tell(f"maxmatch: {len(odd)} names are not in UTF-8 ({names_of(odd)}), {lost if out is None else how}")
     bad = len(gone)
     shape = classifier.preprocessing.shape
     try:
@@ -73,7 +74,7 @@ def label_folder(
             for batch in batches(files, batch_size(shape)):
                 for _, pixels in batch:
                     if isinstance(pixels, str):
-                        print(f"maxmatch: {pixels}: left out", file=sys.stderr)
+                        tell(f"maxmatch: {pixels}: left out")
                         bad += 1
                 write(rows(classifier, [(n, p) for n, p in batch if isinstance(p, Tensor)], top, kind))
                 told.advance(len(batch))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import sys
@@ -13,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from maxmatch.errors import UsageError, unknown
-from maxmatch.files import writing_safely
+from maxmatch.files import csv_lines, writing_safely
 
 FORMATS = {"csv": (".csv", ".txt", ""), "jsonl": (".jsonl", ".ndjson")}
 OTHERS = (".json", ".xlsx", ".xls", ".ods", ".parquet", ".tsv", ".feather")  # whose readers would not read CSV
@@ -63,9 +61,7 @@ def writing_rows(out: Path | None, format: str, columns: Sequence[str]) -> Itera
 
 
 def _csv(lines: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows([[_cell(value) for value in line] for line in lines])
-    return text.getvalue().encode(errors="surrogateescape")  # names of files may be no text
+    return csv_lines([_cell(value) for value in line] for line in lines)
 
 
 def _cell(value: Any) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from rich.console import Console
 
 from maxmatch import __version__
 from maxmatch.data.datasets import Images
-from maxmatch.errors import Interrupted, UsageError
+from maxmatch.errors import Interrupted, UsageError, tell
 from maxmatch.files import refuse_to_replace, write_safely
 from maxmatch.report import compare
 from maxmatch.report.folder import RunFolder, read_run
@@ -72,7 +71,7 @@ def write_report(
             raise UsageError(f"{what} --out NAME writes it elsewhere, --force in its place")
         write_safely(place, render(runs, found).encode(errors="replace"))  # names of files may be no text
     for line in closed:
-        print(f"maxmatch: warning: {line}", file=sys.stderr)
+        tell(f"maxmatch: warning: {line}")
     return place
 
 
@@ -87,7 +86,7 @@ def report_or_warn(folders: Sequence[Path], out: Path | None = None) -> Path | N
         ) from None
     except Exception as error:  # whatever it is, the run is done and safe
         what = " ".join(f"{type(error).__name__}: {error}".split())
-        print(f"maxmatch: warning: no report was made ({what}); the run itself is whole", file=sys.stderr)
+        tell(f"maxmatch: warning: no report was made ({what}); the run itself is whole")
         return None
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from maxmatch.data.label_file import is_text
 from maxmatch.errors import Interrupted, UsageError
 from maxmatch.files import refuse_other_things
 
@@ -21,7 +23,9 @@ def refuse_taken(folder: Path, force: bool) -> None:
     """Refuse a folder that is no place for a new run; nothing is touched."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{folder} is a file: give another --out")
-    refuse_other_things(folder, {RECIPE}, "run")
+    if not is_text(str(folder.absolute())):
+        raise UsageError(f"{folder}: its path is not in UTF-8, which files of weights need: give another --out")
+    refuse_other_things(folder, () if _by_a_user(folder / RECIPE) else {RECIPE}, "run")
     if (folder / RECIPE).exists() and _begun(folder) and not force:
         raise UsageError(
             f"{folder} already holds a run: type --resume to go on with it, --force to replace it, or another --out "
@@ -31,6 +35,15 @@ def refuse_taken(folder: Path, force: bool) -> None:
 
 def _begun(folder: Path) -> bool:
     return any((folder / name).exists() for name in ("checkpoint", "result.json"))
+
+
+def _by_a_user(recipe: Path) -> bool:
+    """Whether a recipe.json is sound and says less than one that a run wrote, which says all."""
+    try:
+        values = json.loads(recipe.read_text())
+    except (OSError, ValueError):
+        return False
+    return not (isinstance(values, dict) and {"data", "augment", "net", "method", "train", "evaluate"} <= {*values})
 
 
 def claim(folder: Path, force: bool) -> None:

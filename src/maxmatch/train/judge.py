@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 from maxmatch.data.datasets import Images
 from maxmatch.data.shards import is_sharded
-from maxmatch.errors import UserError
+from maxmatch.errors import UserError, tell
 from maxmatch.evaluate.errors import error_rate, top5_error
 from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.robust import robust_errors
@@ -28,7 +27,7 @@ def judge(
     if images.test_x is None or images.test_y is None or not len(images.test_x):
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured{_remedy(recipe)}")
     for line in seen_before(folder, images):
-        print(f"warning: {line}", file=sys.stderr)
+        tell(f"warning: {line}")
     test_x, test_y = images.test_x.to(finished.device), images.test_y.to(finished.device)
     scores = finished.logits(test_x)
     k = k or recipe.evaluate.robust_views

@@ -160,8 +160,8 @@ class TrainSettings:
     the "64 + 448" of the docs. Most methods make a weak view and K strong ones of each of the latter."""
     micro_batch: int | None = None
     """How many images pass through the net at a time, where memory is short: the step is the same but for BatchNorm,
-    whose batches are these, and takes a third more work. VAT's search for a direction and ReMixMatch's rotations take
-    all at once, as `unset` has everything do."""
+    whose batches are these, and takes a third more work; VAT's search for a direction and ReMixMatch's rotations take
+    all at once even so. `unset`: all at once."""
     optimizer: Literal["sgd", "muon"] = "sgd"
     """SGD as the papers have it, or Muon for the convolutions, which learns more in a short run (docs/search.md)."""
     lr: float = 0.03

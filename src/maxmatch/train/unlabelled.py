@@ -8,7 +8,6 @@ whose prediction differs from that of the image itself.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from torch import Tensor
 from maxmatch.augment import ResizedCrop
 from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
+from maxmatch.errors import tell
 from maxmatch.errors import told as told_names
 from maxmatch.evaluate.progress import Told
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
@@ -74,7 +74,7 @@ def label_unlabelled(
     if files is not None and files.broken:
         readable = torch.tensor([files.names[i] not in files.broken for i in found.position.tolist()], dtype=torch.bool)
         found = PseudoLabels(*(column[readable] for column in found))
-        print(f"maxmatch: {len(files.broken)} files can't be read: {told_names(sorted(files.broken))}", file=sys.stderr)
+        tell(f"maxmatch: {len(files.broken)} files can't be read: {told_names(sorted(files.broken))}")
     first = "index" if names is None else "path"
     try:
         with writing_rows(out, kind, (first, "label", "confidence", "disagreement")) as write:
