@@ -499,8 +499,10 @@ def test_a_table_may_list_the_test_too(tmp_path):
     listing = read_layout(tmp_path / "all", table, strict=True)  # nothing is left out
     assert listing.test_files == ("test/cat/3.png", "test/dog/4.png")
     table.write_text("1.png,cat\n2.png,dog\ntest/cat/3.png,dog\n")
-    (note,) = [note for note in read_layout(tmp_path / "all", table).notes if "two labels" in note]
-    assert "test/cat/3.png" in note
+    (note,) = [note for note in read_layout(tmp_path / "all", table).notes if "another label" in note]
+    assert "1 test pictures have another label than their folder (test/cat/3.png); the folder's counts" in note
+    with pytest.raises(UsageError, match="the other would be left out"):
+        read_layout(tmp_path / "all", table, strict=True)
 
 
 def test_pictures_of_train_beside_labeled_are_told_to_be_left_out(tmp_path):

@@ -268,9 +268,10 @@ def _by_csv(
     root: Path, label_file: Path, tests_at: Sequence[str], notes: list[str], hints: list[str]
 ) -> dict[str, str]:
     """All pictures of the folder but those of a test, labelled as the file says; `hints` tell of no fault."""
-    found = {path: "" for path in find_pictures(root) if path.split("/")[0] not in tests_at}
-    missing, twice, nothing = [], [], Nothing(label_file)
-    tested = {path for path in find_pictures(root) if path.split("/")[0] in tests_at}
+    pictures = find_pictures(root)
+    tested = {path for path in pictures if path.split("/")[0] in tests_at}
+    found = {path: "" for path in pictures if path not in tested}
+    missing, twice, otherwise, nothing = [], [], [], Nothing(label_file)
     seen: dict[str, str] = {}
     rows = [(name, _composed(label)) for name, label in read_rows(label_file)]
     spelt = _one_each((_composed(path), path) for path in found)  # as a table may have it, accents in their letters
@@ -279,8 +280,8 @@ def _by_csv(
         if path not in found:
             path = next((spelt[other] for p in inside(root, name) if (other := _composed(p)) in spelt), path)
         if path not in found and (of_test := next((p for p in inside(root, name) if p in tested), None)):
-            if label and label != _composed(of_test.split("/")[1]):
-                twice.append(of_test)
+            if not says_nothing(label) and label != _composed(of_test.split("/")[1]):
+                otherwise.append(of_test)
             continue
         if path not in found and not is_text(path):
             raise other_encoding(label_file, path)
@@ -291,8 +292,7 @@ def _by_csv(
         else:
             found[path] = nothing.or_label(label)
     for path in twice:
-        if path in found:
-            found[path] = ""
+        found[path] = ""
     capitals = _one_each((path.casefold(), path) for path in found) if missing else {}
     alike = next((capitals[path.casefold()] for path in missing if path.casefold() in capitals), None)
     if len(missing) == len(rows):
@@ -311,6 +311,9 @@ def _by_csv(
         notes.append(f"{label_file}: {what}, so that class is left out")
     if twice:
         notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
+    if otherwise:
+        told_of = f"{len(otherwise)} test pictures have another label than their folder ({told(otherwise, 3)})"
+        notes.append(f"{label_file}: {told_of}; the folder's counts, and the other is left out")
     hints += nothing.hints()
     silent = sorted(path for path in found if path not in seen and path.split("/")[0].casefold() in LABELLED)
     if silent:
