@@ -508,6 +508,7 @@ MISTAKES = [
     (["preview"], 2, "no data: type maxmatch preview ./photos, or maxmatch preview digits"),
     (["preview", "digits", "--out", "p.psd"], 2, "preview.png"),  # a kind that is read alone
     (["train", "digits@20", "--set", "train.stesp=4"], 2, "did you mean 'train.steps'"),
+    (["train", "digits@20", "--set", "train.threads=9999"], 2, "train.threads = 9999: it must be from 1 to 4096, or auto"),
     (["train", "digits@20", "--lr", "0.1"], 2, "maxmatch: --lr: type --set train.lr=0.1\n"),
     (["train", "digits@20", "--threshold=0.9"], 2, "--threshold: type --set method.threshold=0.9\n"),
     (["train", "--method", "softmatch", "--n-sigma", "3"], 2, "--n-sigma: type --set method.n_sigma=3\n"),

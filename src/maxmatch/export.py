@@ -39,7 +39,7 @@ from maxmatch.data.datasets import load_images
 from maxmatch.data.folder import find_pictures, fit_picture, open_image
 from maxmatch.data.sources import SOURCES
 from maxmatch.data.split import name_of_pool
-from maxmatch.errors import UsageError, UserError, unknown
+from maxmatch.errors import UsageError, UserError, said, unknown
 from maxmatch.evaluate.classifier import Classifier, load
 from maxmatch.files import write_safely
 from maxmatch.nets.model_file import read_info
@@ -301,5 +301,5 @@ def _one_line(net: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise UserError(f"{net} can't be exported ({what}): try the other format, --format onnx or torch") from None
+        what = f"{net} can't be exported ({said(error)})"
+        raise UserError(f"{what}: try the other format, --format onnx or torch") from None

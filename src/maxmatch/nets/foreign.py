@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from maxmatch.errors import UsageError, UserError
+from maxmatch.errors import UsageError, UserError, said
 from maxmatch.settings import find_class
 
 RESNETS = ("resnet18", "resnet34", "resnet50")
@@ -102,7 +102,7 @@ def _timm(name: str, classes: int, channels: int, size: Size | None, dropout: fl
     except Exception as error:  # a download fails in every way there is, and so do options that a net does not have
         if pretrained:
             raise _no_weights(name, error) from None
-        raise UsageError(f"net.name = '{name}': timm can't make it so ({_brief(error)})") from None
+        raise UsageError(f"net.name = '{name}': timm can't make it so ({said(error)})") from None
     return net
 
 
@@ -116,7 +116,7 @@ def _own(name: str, classes: int, channels: int, dropout: float, pretrained: boo
     try:
         net: nn.Module = cls(classes=classes, channels=channels)
     except TypeError as error:
-        raise UsageError(f"net.name = '{name}': {_brief(error)}; made as {attribute}(classes=, channels=)") from None
+        raise UsageError(f"net.name = '{name}': {said(error)}; made as {attribute}(classes=, channels=)") from None
     if not any(True for _ in net.parameters()):
         raise UsageError(f"net.name = '{name}': it has no parameters to train")
     return net
@@ -131,7 +131,7 @@ def _try(name: str, net: nn.Module, classes: int, channels: int, size: Size) -> 
             answer = net(images)
     except Exception as error:  # nets refuse sizes in every way there is
         what = f"images of {channels} x {size[0]} x {size[1]}"
-        raise UsageError(f"net.name = '{name}': it can't take {what} ({_brief(error)}); choose another net") from None
+        raise UsageError(f"net.name = '{name}': it can't take {what} ({said(error)}); choose another net") from None
     finally:
         net.train()
     if not isinstance(answer, torch.Tensor) or tuple(answer.shape) != (2, classes):
@@ -141,9 +141,5 @@ def _try(name: str, net: nn.Module, classes: int, channels: int, size: Size) -> 
 
 def _no_weights(name: str, error: Exception) -> UserError:
     return UserError(
-        f"net.pretrained = true: no weights of {name} could be had ({_brief(error)}); connect, or set it to false"
+        f"net.pretrained = true: no weights of {name} could be had ({said(error)}); connect, or set it to false"
     )
-
-
-def _brief(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:160]

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from maxmatch import __version__
 from maxmatch.data.datasets import Images
-from maxmatch.errors import Interrupted, UsageError, tell
+from maxmatch.errors import Interrupted, UsageError, said, tell
 from maxmatch.files import refuse_to_replace, write_safely
 from maxmatch.report import compare
 from maxmatch.report.folder import RunFolder, read_run
@@ -85,8 +85,7 @@ def report_or_warn(folders: Sequence[Path], out: Path | None = None) -> Path | N
             f"stopped while the report was made; what was trained is whole: type {again}", SIGINT
         ) from None
     except Exception as error:  # whatever it is, the run is done and safe
-        what = " ".join(f"{type(error).__name__}: {error}".split())
-        tell(f"maxmatch: warning: no report was made ({what}); the run itself is whole")
+        tell(f"maxmatch: warning: no report was made ({said(error)}); the run itself is whole")
         return None
 
 

@@ -16,7 +16,7 @@ from torch import Tensor, fx, nn
 from torch.func import functional_call
 from torch.nn import functional
 
-from maxmatch.errors import UserError
+from maxmatch.errors import UserError, said
 from maxmatch.nets.batchnorm import BatchNorm
 
 Shape = tuple[int, ...]
@@ -182,10 +182,8 @@ def _trace(net: nn.Module) -> fx.GraphModule:
     try:
         return fx.GraphModule(net, _Tracer().trace(net))
     except Exception as error:  # nets refuse to be traced in every way there is
-        why = " ".join(f"{type(error).__name__}: {error}".split())[:120]
-        raise UserError(
-            f"{type(net).__name__}: torch.fx can't read its layers ({why}); take a wrn-..., a resnet or plain-conv"
-        ) from None
+        what = f"{type(net).__name__}: torch.fx can't read its layers ({said(error)})"
+        raise UserError(f"{what}; take a wrn-..., a resnet or plain-conv") from None
 
 
 class _Sizes(fx.Interpreter):

@@ -86,7 +86,7 @@ def check(recipe: Recipe) -> None:
         ("train.ema_decay", t.ema_decay, t.ema_decay == "auto" or 0 <= t.ema_decay < 1, "in [0, 1), or auto"),
         ("train.seed", t.seed, 0 <= t.seed < 2**63, "0 or more, and below 2^63"),
         ("train.fold", t.fold, t.fold == "auto" or 0 <= t.fold < 2**63, "0 or more, or auto"),
-        ("train.threads", t.threads, t.threads == "auto" or t.threads >= 1, "at least 1, or auto"),
+        ("train.threads", t.threads, t.threads == "auto" or 1 <= t.threads <= 4096, "from 1 to 4096, or auto"),
         ("train.checkpoint_every", t.checkpoint_every, t.checkpoint_every >= least, f"at least {least}"),
         ("train.evaluate_every", t.evaluate_every, t.evaluate_every >= least, f"at least {least}"),
         ("train.log_every", t.log_every, t.log_every >= least, f"at least {least}"),
