@@ -42,8 +42,9 @@ def one_voice(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[None]:
 
 
 @contextmanager
-def one_line_errors(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[None]:
+def one_line_errors(recipe: Recipe, folder: Path, ranks: Ranks, resume: bool = False) -> Iterator[None]:
     """A full disk, an unwritable folder or too little memory is the user's to mend: say it in one line."""
+    another = None if resume else _which(folder / "recipe.json")  # the file of a run that this one is to replace
     try:
         yield
     except Died as error:
@@ -51,13 +52,13 @@ def one_line_errors(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[None
         raise UserError(f"{error}; {kept}: type {to_resume(recipe, folder, ranks)} --set {error.instead}") from None
     except OSError as error:
         what = os.strerror(error.errno) if error.errno else str(error)
-        begun = _begun(folder, ranks)
+        begun = _begun(folder, ranks, another)
         hint = f"then type {to_resume(recipe, folder, ranks)}" if begun else "or give another --out"
         raise UserError(f"{error.filename or folder}: {what}; mend that, {hint}") from None
     except (MemoryError, RuntimeError) as error:
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
-        if not _begun(folder, ranks) and recipe.data.of_pictures:
+        if not _begun(folder, ranks, another) and recipe.data.of_pictures:
             raise UserError("out of memory while reading the pictures: add --set data.resident=false") from None
         raise UserError(_too_large(recipe, ranks)) from None
 
@@ -99,8 +100,17 @@ def _told(error: Exception, recipe: Recipe, folder: Path, ranks: Ranks) -> Excep
     return error
 
 
-def _begun(folder: Path, ranks: Ranks) -> bool:
-    """Whether the folder holds this run; with --force it may still hold the one that was to be replaced."""
+def _begun(folder: Path, ranks: Ranks, another: tuple[int, int] | None = None) -> bool:
+    """Whether the folder holds this run; with --force it may still hold `another`, that was to be replaced."""
     if ranks.count == 1 or launcher() is None:
-        return (folder / "recipe.json").exists()
+        return _which(folder / "recipe.json") not in (None, another)
     return began(folder)
+
+
+def _which(path: Path) -> tuple[int, int] | None:
+    """By which a file is known from one written in its place; None where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

@@ -113,7 +113,7 @@ def fit(
         recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
     with (
         joined(recipe.train.device) as ranks, one_voice(recipe, folder, ranks), own_generators(recipe),
-        torch_settings(recipe), one_line_errors(recipe, folder, ranks), ExitStack() as held,
+        torch_settings(recipe), one_line_errors(recipe, folder, ranks, resume), ExitStack() as held,
     ):  # fmt: skip
         check(recipe.train, ranks, resume)
         if len(set(ranks.everyones(resume))) > 1:
