@@ -63,7 +63,10 @@ def hold(made: Any, where: str) -> None:
     """
     kind: type = type(made)
     for name, hint in field_types(kind).items():
-        value = plain(getattr(made, name))
+        given = getattr(made, name)
+        if type(given) in (*WORDS, types.NoneType) and given is getattr(kind, name, dataclasses.MISSING):
+            continue  # a default that is plain
+        value = plain(given)
         again = plain(convert(hint, value, f"{where}.{name}"))
         if again != value:
             raise UsageError(f"{where}.{name} = {value!r}: it would be read again as {again!r}; give that")
