@@ -17,8 +17,8 @@ from torch import Tensor
 
 from maxmatch.errors import UsageError
 from maxmatch.estimator.labels import encode
-from maxmatch.methods import method_class
-from maxmatch.methods.base import Consistency, Needs, Target
+from maxmatch.methods import make_method, method_class
+from maxmatch.methods.base import Batch, Consistency, Losses, Method, Needs, Run, Target
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.methods.mean_teacher import MeanTeacher
@@ -143,6 +143,63 @@ def test_an_option_of_a_base_that_gets_a_value_without_its_type_is_refused():
             return 2.0
 
     assert Fine.formula == "of its own"
+
+
+def test_what_the_contract_reads_otherwise_than_it_is_written_is_told_in_a_line():
+    with pytest.raises(UsageError, match=r"Called.needs is read like a value: write @property above it"):
+
+        class Called(FixMatch):
+            def needs(self) -> Needs:  # type: ignore[override]
+                return Needs(weak=1, strong=1)
+
+    with pytest.raises(UsageError, match=r"Bound.distance is asked with logits and targets alone: write @staticmethod"):
+
+        class Bound(FixMatch):
+            def distance(self, logits: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
+                return logits.square().sum(-1)
+
+    class Plain(FixMatch):
+        def distance(logits: Tensor, target: Tensor) -> Tensor:  # type: ignore[override]
+            return logits.square().sum(-1)
+
+    assert Plain.distance(torch.ones(2, 3), torch.zeros(2)).tolist() == [3.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("parts", "line"),
+    [
+        ({"centres": torch.nn.Parameter(torch.zeros(3))}, r"Kept.parts has 'centres', a Parameter: a torch.nn.Module"),
+        (torch.nn.Linear(2, 2), r"Kept.parts returns a Linear: a dict is wanted, modules by name"),
+    ],
+)
+def test_parts_that_could_not_be_saved_are_told_in_a_line(parts, line):
+    @dataclass(frozen=True)
+    class Kept(FixMatch):
+        def parts(self, classes: int, images: int, features: int) -> dict[str, torch.nn.Module]:
+            return parts  # type: ignore[no-any-return]
+
+    with pytest.raises(UsageError, match=line):
+        Kept().state(10, 100)
+
+
+@dataclass(frozen=True)
+class Neighbours(Method):
+    """An option may be called k without being a number of views, and may have no default."""
+
+    k: int
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
+
+    def losses(self, run: Run, batch: Batch) -> Losses:
+        return Losses({})
+
+
+def test_an_option_of_one_s_own_may_be_called_k():
+    assert make_method({"name": f"{__name__}:Neighbours", "k": 7}) == Neighbours(7)
+    with pytest.raises(UsageError, match="supervised has no views to choose from: leave k out"):
+        make_method({"name": "supervised", "k": 7})
 
 
 def test_the_options_of_a_base_without_the_decorator_are_told():

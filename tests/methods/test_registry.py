@@ -12,10 +12,11 @@ from contract.world import make_batch, make_world
 
 from maxmatch.cli.options import given
 from maxmatch.errors import UsageError
-from maxmatch.methods import make_method, method_name, method_values, misspelled
+from maxmatch.methods import make_method, method_name, method_values
 from maxmatch.methods.base import Consistency, Losses, Method, Needs, Seen, Target, part
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.functional import cross_entropy
+from maxmatch.methods.mistakes import misspelled
 from maxmatch.methods.ranges import Share, Weight
 from maxmatch.train.fit import fit
 from maxmatch.train.recipes import compose

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from difflib import get_close_matches
-from inspect import get_annotations
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from maxmatch.errors import UsageError, told, unknown
@@ -55,12 +52,13 @@ def method_class(name: str) -> type[Method]:
     else:
         raise UsageError(unknown("method", name, METHODS))
     from maxmatch.methods.base import Method
+    from maxmatch.methods.mistakes import undecorated
 
     cls = find_class(module, attribute, f"method '{name}'")
     if not (isinstance(cls, type) and issubclass(cls, Method)):
         raise UsageError(f"method '{name}': it is no subclass of maxmatch.methods.base.Method")
-    if undecorated := _undecorated(cls):
-        of = "its options" if undecorated == cls.__name__ else f"the options of {undecorated}"
+    if bare := undecorated(cls):
+        of = "its options" if bare == cls.__name__ else f"the options of {bare}"
         raise UsageError(f"method '{name}': {of} are not read; put @dataclass(frozen=True) above the class")
     if any(field.name == "name" for field in dataclasses.fields(cls)):
         raise UsageError(f"method '{name}': in a recipe name is the method's own; give its option another name")
@@ -69,42 +67,19 @@ def method_class(name: str) -> type[Method]:
     return cls
 
 
-def _undecorated(cls: type) -> str:
-    """The first of the classes that a method is made of whose options are no fields, by its name; empty if all are."""
-    for each in cls.__mro__:
-        options = [a for a in get_annotations(each).values() if "ClassVar" not in str(a)]
-        if options and "__dataclass_fields__" not in vars(each) and each.__module__.partition(".")[0] != "maxmatch":
-            return each.__name__
-    return ""
-
-
 def refuse_unread(method: Method) -> None:
     """Refuse a method made in Python whose options its run's recipe could not give back."""
     from maxmatch.methods.gone import Gone
+    from maxmatch.methods.mistakes import undecorated
 
     if isinstance(method, Gone):
         return
-    if undecorated := _undecorated(type(method)):
-        raise UsageError(f"the options of {undecorated} are not read; put @dataclass(frozen=True) above the class")
+    if bare := undecorated(type(method)):
+        raise UsageError(f"the options of {bare} are not read; put @dataclass(frozen=True) above the class")
     try:
         hold(method, "method")
     except NameError as error:  # a type that can't be found from outside a function
         raise UsageError(f"{type(method).__name__}: the type of an option can't be found, {error}") from None
-
-
-def misspelled(method: Method) -> list[str]:
-    """What a method of one's own has that is nearly a hook's name and that it does not ask for itself, in words."""
-    from maxmatch.methods.base import Consistency
-
-    classes = [cls for cls in type(method).__mro__ if cls.__module__.partition(".")[0] != "maxmatch"]
-    own = {name: value for cls in classes for name, value in vars(cls).items() if isinstance(value, FunctionType)}
-    used = {name for function in own.values() for name in function.__code__.co_names}
-    fields = {field.name for field in dataclasses.fields(method)}
-    hooks = {name for name in dir(Consistency) if not name.startswith("_")} - fields - {*own}
-    strange = [name for name in own if not name.startswith("_") and not hasattr(Consistency, name) and name not in used]
-    near = {name: get_close_matches(name, hooks, n=1, cutoff=0.85) for name in strange}
-    told = type(method).__name__
-    return [f"{told}.{name} is no hook, and nothing asks for it: is {f[0]} meant?" for name, f in near.items() if f]
 
 
 def make_method(values: Mapping[str, Any]) -> Method:
@@ -115,7 +90,7 @@ def make_method(values: Mapping[str, Any]) -> Method:
     """
     options = {key: value for key, value in values.items() if key != "name"}
     cls = method_class(values["name"])
-    viewless = next((key for key in ("k", "over", "strategy") if key in options and not hasattr(cls, key)), None)
+    viewless = next((key for key in ("k", "over", "strategy") if key in options and key not in field_types(cls)), None)
     if viewless is not None:
         raise UsageError(f"{values['name']} has no views to choose from: leave {viewless} out")
     for key in options:

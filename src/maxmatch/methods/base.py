@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from inspect import get_annotations
+from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import torch
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from maxmatch.errors import UsageError
-from maxmatch.methods import ranges
+from maxmatch.methods import mistakes, ranges
 from maxmatch.methods.alignment import Alignment
 from maxmatch.methods.functional import cross_entropy, probabilities
 from maxmatch.methods.ranges import Share, Weight
@@ -165,14 +164,9 @@ class Method(ABC):
     formula: ClassVar[str] = ""  # of what it adds to the labelled images' cross-entropy, for the docs
 
     def __init_subclass__(cls) -> None:
-        """Refuse an option of a base that is given a value without its type: Python would not read it."""
-        typed = get_annotations(cls)
-        inherited = {f.name: f.type for base in cls.__mro__[:0:-1] if is_dataclass(base) for f in fields(base)}
-        for name, value in vars(cls).items():
-            if name in inherited and name not in typed and not hasattr(value, "__get__"):  # no function, no property
-                kind = inherited[name] if isinstance(inherited[name], str) else type(value).__name__
-                right = f"write {name}: {kind} = {value!r}"
-                raise UsageError(f"{cls.__name__}.{name} is an option and has no type, so Python ignores it: {right}")
+        """Refuse what Python would read otherwise than it is meant."""
+        if wrong := mistakes.untyped(cls) or mistakes.unlike_base(cls):
+            raise UsageError(wrong)
 
     def __post_init__(self) -> None:
         ranges.check(self)
@@ -246,9 +240,8 @@ class Consistency(Method):
             raise UsageError(f"target_gradient = true: {self.fixed_target}; leave it out")
         if self.teacher == "eman" and self.no_eman:
             raise UsageError(f"teacher = eman: {self.no_eman}; leave it out")
-        if self.teacher == "eman" and (deaf := self._asks_itself()):
-            what = f"teacher = eman: {type(self).__name__}.{deaf} never asks self.guess, which would ask the average"
-            raise UsageError(f"{what}; ask it, or leave teacher out")
+        if self.teacher == "eman" and (wrong := mistakes.deaf(self)):
+            raise UsageError(f"teacher = eman: {wrong}")
         if self.teacher == "eman" and self.target_gradient:
             raise UsageError("target_gradient = true: with teacher = eman the targets have no gradient; leave one out")
         own = [name for name in ("teach", "lesson") if getattr(type(self), name) is not getattr(Consistency, name)]
@@ -258,15 +251,6 @@ class Consistency(Method):
         if self.strategy == "select" and not self.over.picks:
             what = f"strategy = select: by '{self.over.spell()}' all views count, none is picked"
             raise UsageError(f"{what}; type --strategy joint" + (", or --over worst" if self.k == 1 else ""))
-
-    def _asks_itself(self) -> str:
-        """Which hook of a method of one's own has the net make the targets, whatever `teacher` is; empty if none."""
-        asked = {}
-        for name in ("opinion", "anchors"):
-            hook = getattr(type(self), name)
-            if hook.__module__.partition(".")[0] != "maxmatch":
-                asked[name] = bool({"guess", "teacher", "super"} & {*hook.__code__.co_names})
-        return "" if asked.get("opinion", False) else next((name for name, asks in asked.items() if not asks), "")
 
     def targets(self, p: Tensor) -> Target:
         """What the variants are taught, from the probabilities p (B, C) of the weak views."""
@@ -332,6 +316,8 @@ class Consistency(Method):
 
     def state(self, classes: int, images: int, features: int = 0) -> nn.Module | None:
         parts = self.parts(classes, images, features)
+        if wrong := mistakes.of_parts(type(self).__name__, parts):
+            raise UsageError(wrong)
         return nn.ModuleDict(parts) if parts else None
 
     @property
@@ -392,27 +378,8 @@ class Consistency(Method):
 
     def _target(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         target = self.teach(p, run, batch, x)
-        if not isinstance(target, Target):
-            what = f"{type(self).__name__} teaches a {type(target).__name__}"
-            raise UsageError(f"{what}: return Target(value, keep), what is taught and how much each image counts")
-        for name, part_of_it in zip(target._fields, target, strict=True):
-            if not isinstance(part_of_it, Tensor):
-                what = f"{type(self).__name__} teaches a Target whose {name} is a {type(part_of_it).__name__}"
-                raise UsageError(f"{what}: a tensor is wanted, one value an image; to keep all, torch.ones_like(...)")
-        images, shape = len(batch.index), tuple(target.value.shape)
-        if (shape[-2:-1] if target.value.is_floating_point() else shape) != (images,):
-            what = f"{type(self).__name__} teaches a tensor of shape {shape} for {images} images"
-            raise UsageError(f"{what}: labels ({images},), probabilities ({images}, C) or (K, {images}, C) are wanted")
-        if not target.value.is_floating_point() and target.value.dtype != torch.int64:
-            kind = str(target.value.dtype).removeprefix("torch.")
-            raise UsageError(
-                f"{type(self).__name__} teaches labels of {kind}: whole numbers of 64 bits are wanted, .long()"
-            )
-        if target.value.is_floating_point() and shape[-1] != p.shape[-1]:
-            raise UsageError(f"{type(self).__name__} teaches probabilities of {shape[-1]} classes: C is {p.shape[-1]}")
-        if tuple(target.keep.shape) != (images,):
-            what = f"{type(self).__name__} keeps by a tensor of shape {tuple(target.keep.shape)}"
-            raise UsageError(f"{what}: one value an image is wanted, ({images},)")
+        if wrong := mistakes.of_target(type(self).__name__, target, len(batch.index), p.shape[-1]):
+            raise UsageError(wrong)
         return target
 
     def _opinion(
@@ -436,9 +403,8 @@ class Consistency(Method):
     def _distances(self, views: Sequence[Tensor], target: Tensor) -> Tensor:
         each = target if target.ndim == 3 else [target] * len(views)
         found = [type(self).distance(view, t) for view, t in zip(views, each, strict=True)]
-        if wrong := [tuple(d.shape) for d in found if d.shape != (len(views[0]),)]:
-            what = f"the distance of {type(self).__name__} has shape {wrong[0]}"
-            raise UsageError(f"{what}: one value an image is wanted, ({len(views[0])},)")
+        if wrong := mistakes.of_distances(type(self).__name__, found, len(views[0])):
+            raise UsageError(wrong)
         return torch.stack(found)  # (K, B)
 
     def _terms(

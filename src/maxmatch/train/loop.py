@@ -23,7 +23,8 @@ from maxmatch.errors import Interrupted, UsageError, UserError, told
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.evaluate.progress import Told
 from maxmatch.files import write_safely
-from maxmatch.methods import method_name, misspelled
+from maxmatch.methods import method_name
+from maxmatch.methods.mistakes import misspelled
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import has_batchnorm
 from maxmatch.nets.model_file import ModelInfo, save_model

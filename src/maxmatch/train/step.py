@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from maxmatch.augment import proximity
 from maxmatch.errors import UsageError
-from maxmatch.methods.base import Batch, Losses, Method, Seen
+from maxmatch.methods.base import Batch, Losses, Method
 from maxmatch.methods.functional import probabilities
+from maxmatch.methods.mistakes import of_losses
 from maxmatch.nets import num_features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import running_statistics, set_mode, synchronise
@@ -143,7 +144,9 @@ class Step:
         """One step with k strong views, from the row that is loaded. Nothing here waits for the device."""
         self.run.refresh()
         batch, op = self._make_batch(self.rows.row, k)
-        losses = _checked(self.method, self._losses(batch), len(batch.index))
+        losses = self._losses(batch)
+        if wrong := of_losses(self.method, losses, len(batch.index)):
+            raise UsageError(wrong)
         self.health.blind = losses.seen is None
         self.optimizer.zero_grad()
         torch.autograd.backward(torch.stack(list(losses.terms.values())).sum())
@@ -183,57 +186,3 @@ class Step:
             found |= {f"policy.{n}": t for n, t in self.learner.learned.state_dict().items()}
         found |= {f"momentum.{number}": momentum for number, momentum in enumerate(self.optimizer.momenta)}
         return found | {f"health.{n}": t for n, t in self.health.tensors().items()}
-
-
-def _checked(method: Method, losses: object, images: int) -> Losses:
-    """What a method's `losses` gave, or one line on what of it the loop could not use."""
-    name = type(method).__name__
-    if not isinstance(losses, Losses):
-        what = f"{name}.losses returns a {type(losses).__name__}"
-        raise UsageError(f"{what}: return Losses(terms), named terms already weighted, of maxmatch.methods.base")
-    if losses.seen is not None and (wrong := _other_shape(losses.seen, images)):
-        raise UsageError(f"what {name}.losses has seen: {wrong}")
-    if set(losses.terms) != set(method.terms):
-        raise UsageError(_other_terms(method, losses))
-    for term, value in losses.terms.items():
-        if not isinstance(value, Tensor) or value.ndim:
-            raise UsageError(_no_number(method, term, value))
-    if not any(value.requires_grad for value in losses.terms.values()):
-        raise UsageError(f"no term of {name} has a gradient: make one from run.net(...), without detach or no_grad")
-    return losses
-
-
-def _other_shape(seen: Seen, images: int) -> str:
-    """What to say of a `Seen` that would be counted wrongly; empty where it is as it should be."""
-    one = (images,)
-    wanted: dict[str, tuple[tuple[int | str, ...], ...]] = {
-        "target": (one, (images, "C")), "keep": (one,), "per_view": (("K", images),), "winner": (one,),
-        "unlabeled_loss": ((),), "guess": ((images, "C"),),
-    }  # fmt: skip
-    for name, shapes in wanted.items():
-        value = getattr(seen, name)
-        if value is not None and not any(_is_of(value, shape) for shape in shapes):
-            told = " or ".join(str(shape).replace("'", "") for shape in shapes)
-            return f"{name} has shape {tuple(value.shape)}: {told} is wanted"
-    return ""
-
-
-def _is_of(value: Tensor, shape: tuple[int | str, ...]) -> bool:
-    """Whether a tensor has a shape, in which a letter is any number."""
-    pairs = zip(value.shape, shape, strict=False)
-    return value.ndim == len(shape) and all(isinstance(want, str) or many == want for many, want in pairs)
-
-
-def _no_number(method: Method, name: str, term: object) -> str:
-    """What to say of a term that is no tensor of one number."""
-    found = f"a tensor of shape {tuple(term.shape)}" if isinstance(term, Tensor) else f"a {type(term).__name__}"
-    return f"{type(method).__name__} gives '{name}' as {found}: a tensor of one number is wanted, such as a mean"
-
-
-def _other_terms(method: Method, losses: Losses) -> str:
-    """What to say where a term would be trained on and not logged, or logged and not there."""
-    lacking = [term for term in method.terms if term not in losses.terms]
-    told = f"{type(method).__name__} gives the terms {tuple(losses.terms)}, but names {method.terms}"
-    if lacking:
-        return f"{told}: give '{lacking[0]}' too, torch.zeros(()) on the batch's device where it is off"
-    return f"{told}: write terms: ClassVar = {tuple(losses.terms)}"
