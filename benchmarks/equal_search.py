@@ -121,9 +121,8 @@ def run(job: Job) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         result = fit(recipe, folder, quiet=True)
     kept = ("error", "robust_error", "mask_rate", "pseudo_label_accuracy", "seconds", "recipe_sha256")
-    return {"method": method, "change": change, "setting": setting, "labels": labels, "seed": seed} | {
-        name: result[name] for name in kept
-    }
+    row = {"method": method, "change": change, "setting": setting, "labels": labels, "seed": seed}
+    return row | {name: result[name] for name in kept} | {"torch": torch.__version__}
 
 
 def sections(setting: Setting, labels: int, seed: int) -> dict[str, dict[str, Any]]:
