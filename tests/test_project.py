@@ -267,6 +267,13 @@ def test_the_tables_of_the_search_are_those_of_their_records():
     shown = {(steps, error) for steps, errors in rows for error in re.findall(r"\d+\.\d\d", errors)}
     assert len(shown) > 45
     assert shown <= known
+    part = settings.partition("| FixMatch, one view")[2].partition("\n\n")[0]
+    rows = re.findall(r"^\| .* \| ([\d,]+) \| (\S+) \| (\S+) \| (\S+) \|$", part, re.MULTILINE)
+    found = [run["result"] for run in runs if run["result"]["method"] == "fixmatch"]
+    numbers = ("{0[steps]:,} {0[error][last]:.2f} {1:.1f} {2:.1f}".format(
+        result, 100 * result["mask_rate"], 100 * (1 - result["pseudo_label_accuracy"])
+    ) for result in found)  # fmt: skip
+    assert sorted(map(" ".join, rows)) == sorted(numbers)  # every run of FixMatch has its row
     digits = text.partition("## On digits")[2]
     rows = re.findall(r"^\| .* \| `(\S+)` \| (\S+) \|(.*)\| (\S+) \| .*/(digits\S+)/", digits, re.MULTILINE)
     assert len(rows) > 15
