@@ -1,9 +1,10 @@
 """Digits with 20 labels: FixMatch and MaxMatch, each with the best of the same changes to one recipe.
 
-    python benchmarks/equal_search.py            about an hour and a half on 2 cores; --rows keeps what is done
+    python benchmarks/equal_search.py            about two hours on 2 cores
 
 Every change is tried with either method on seeds 11 to 15, the best of each and what they make together on 11 to 20,
-and what is lowest there is judged on seeds 1 to 10, which had no part in the choice, beside the recipe as it is.
+and what is lowest there is judged on seeds 1 to 10, which had no part in the choice, beside the recipe as it is. The
+record is written after each of the three; a search that was cut off goes on from it, and from the file of `--rows`.
 """
 
 from __future__ import annotations
@@ -64,31 +65,33 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="processes, one thread each")
     given = parser.parse_args()
     given.rows.parent.mkdir(parents=True, exist_ok=True)
+    record = Record("digits-equal-search")
     with multiprocessing.get_context("spawn").Pool(given.jobs) as workers:
-        rows = Rows(given.rows, workers)
+        rows = Rows(given.rows, record.path, workers)
         rows.add((m, c, s, 20, seed) for m in METHODS for c, s in CHANGES.items() for seed in FIRST)
+        say_changes(record, rows)
         candidates = {m: finalists(rows, m) for m in METHODS}
         rows.add((m, c, s, 20, seed) for m in METHODS for c, s in candidates[m].items() for seed in SECOND)
-        best = {m: min(candidates[m], key=lambda c, m=m: rows.mean(m, c, 20, SECOND)) for m in METHODS}
+        say_finalists(record, rows, candidates)
+        best = {m: rows.lowest(m, candidates[m]) for m in METHODS}
         wanted = {m: {AS_IT_IS: {}, best[m]: candidates[m][best[m]]} for m in METHODS}
         rows.add((m, c, s, n, seed) for m in METHODS for c, s in wanted[m].items() for n in (20, 40) for seed in JUDGED)
-    record = Record("digits-equal-search")
-    say(record, rows, candidates, best)
-    record.save(rows.kept, threads=1)
+        say_judged(record, rows, best)
 
 
 class Rows:
     """Every run that has ended, in a file that grows by a line each: a search that was cut off goes on."""
 
-    def __init__(self, path: Path, workers: Any) -> None:
+    def __init__(self, path: Path, record: Path, workers: Any) -> None:
         self.path, self.workers = path, workers
-        self.kept: list[dict[str, Any]] = (
-            [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-        )
+        before = json.loads(record.read_text())["results"] if record.exists() else []
+        lines = path.read_text().splitlines() if path.exists() else []
+        each = {_key(row): row for row in (*before, *map(json.loads, lines))}
+        self.kept: list[dict[str, Any]] = list(each.values())
 
     def add(self, jobs: Iterable[Job]) -> None:
         """Train what has not been trained yet."""
-        done = {(r["method"], r["change"], r["labels"], r["seed"]) for r in self.kept}
+        done = {_key(row) for row in self.kept}
         new = [job for job in jobs if (job[0], job[1], job[3], job[4]) not in done]
         for number, row in enumerate(self.workers.imap_unordered(run, new), 1):
             self.kept.append(row)
@@ -107,6 +110,13 @@ class Rows:
 
     def mean(self, method: str, change: str, labels: int, seeds: Sequence[int]) -> float:
         return statistics.mean(self.errors(method, change, labels, seeds))
+
+    def lowest(self, method: str, candidates: Iterable[str]) -> str:
+        return min(candidates, key=lambda change: self.mean(method, change, 20, SECOND))
+
+
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["method"], row["change"], row["labels"], row["seed"]
 
 
 def run(job: Job) -> dict[str, Any]:
@@ -149,15 +159,23 @@ def finalists(rows: Rows, method: str) -> dict[str, Setting]:
     return found
 
 
-def say(record: Record, rows: Rows, candidates: Mapping[str, Mapping[str, Setting]], best: Mapping[str, str]) -> None:
-    """The means of every stage, and the difference of the two methods by the seeds that chose nothing."""
+def say_changes(record: Record, rows: Rows) -> None:
     record.say(f"digits, 20 labels, error in percent, mean of seeds {FIRST[0]} to {FIRST[-1]}: {', '.join(METHODS)}")
     for change in CHANGES:
         record.say(f"  {change:<20}" + "".join(f"{rows.mean(m, change, 20, FIRST):8.2f}" for m in METHODS))
+    record.save(rows.kept, threads=1)
+
+
+def say_finalists(record: Record, rows: Rows, candidates: Mapping[str, Mapping[str, Setting]]) -> None:
     for method in METHODS:
         record.say(f"the best of {method}, seeds {SECOND[0]} to {SECOND[-1]}")
         for change in candidates[method]:
             record.say(f"  {change:<44}{rows.mean(method, change, 20, SECOND):8.2f}")
+    record.save(rows.kept, threads=1)
+
+
+def say_judged(record: Record, rows: Rows, best: Mapping[str, str]) -> None:
+    """The difference of the two methods, seed by seed: as the recipe is, and each with its best."""
     for labels in (20, 40):
         record.say(f"{labels} labels, seeds {JUDGED[0]} to {JUDGED[-1]}, which chose nothing")
         for title, chosen in ((AS_IT_IS, dict.fromkeys(METHODS, AS_IT_IS)), ("each with its best", best)):
@@ -169,6 +187,7 @@ def say(record: Record, rows: Rows, candidates: Mapping[str, Mapping[str, Settin
             record.say(
                 f"  maxmatch - fixmatch, paired: {statistics.mean(difference):+.2f} +- {spread:.2f} (standard error)"
             )
+    record.save(rows.kept, threads=1)
 
 
 if __name__ == "__main__":

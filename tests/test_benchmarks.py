@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -47,6 +48,7 @@ def benchmarks(monkeypatch):
         "averages",
         "hardness",
         "search",
+        "equal_search",
         "sampling",
     ):
         sys.modules.pop(name, None)
@@ -389,6 +391,55 @@ def test_a_search_keeps_every_run_that_ended_and_says_why_one_did_not(benchmarks
     with pytest.raises(SystemExit):
         search.main()
     assert "this one has no colon: --steps 3" in capsys.readouterr().err
+
+
+class Here:
+    """Workers that are this process."""
+
+    def Pool(self, jobs):
+        return nullcontext(SimpleNamespace(imap_unordered=map))
+
+
+def test_an_equal_search_judges_the_best_of_each_on_seeds_that_chose_nothing(benchmarks, tmp_path, monkeypatch, capsys):
+    """FixMatch is made best by b, and better still by b and c together; MaxMatch by nothing. Each seed adds itself."""
+    import equal_search
+
+    gains = {"fixmatch": {"train.lr": -2, "train.batch": -1, "augment.n": 3}, "maxmatch": {"train.lr": 1}}
+    ran = []
+
+    def run(job):
+        method, change, setting, labels, seed = job
+        ran.append((method, change, labels, seed))
+        error = (
+            100 + seed + sum(gains[method].get(name, 2) for name in setting) - (labels + seed % 2) * (method[0] == "m")
+        )
+        return {"method": method, "change": change, "labels": labels, "seed": seed, "error": {"last": error}}
+
+    changes = {"as it is": {}, "b": {"train.lr": 1}, "c": {"train.batch": 1}, "d": {"augment.n": 1}}
+    monkeypatch.setattr(equal_search, "CHANGES", changes)
+    monkeypatch.setattr(equal_search, "run", run)
+    monkeypatch.setattr(equal_search.multiprocessing, "get_context", lambda _: Here())
+    monkeypatch.setattr("record.FOLDER", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["equal_search.py", "--rows", str(tmp_path / "rows.jsonl")])
+    equal_search.main()
+    told = json.loads((tmp_path / "digits-equal-search.json").read_text())["printed"]
+    assert told[1:3] == ["  as it is              113.00   92.40", "  b                     111.00   93.40"]
+    judged = told[told.index("20 labels, seeds 1 to 10, which chose nothing") :][1:7]
+    assert judged == [
+        "  as it is: fixmatch, as it is: 105.50",
+        "  as it is: maxmatch, as it is: 85.00",
+        "  maxmatch - fixmatch, paired: -20.50 +- 0.17 (standard error)",
+        "  each with its best: fixmatch, b and c: 102.50",
+        "  each with its best: maxmatch, as it is: 85.00",
+        "  maxmatch - fixmatch, paired: -17.50 +- 0.17 (standard error)",
+    ]
+    assert len(ran) == len(set(ran))
+    assert {seed for _, _, labels, seed in ran if labels == 40} == set(range(1, 11))
+    many = len(ran)
+    (tmp_path / "rows.jsonl").unlink()
+    equal_search.main()  # all of it is in the record
+    assert len(ran) == many
+    assert not capsys.readouterr().err
 
 
 def _plans():
