@@ -23,7 +23,7 @@ import maxmatch
 from maxmatch import export
 from maxmatch.cli import run as command
 from maxmatch.data import fetch, store
-from maxmatch.data.folder import fit_picture
+from maxmatch.data.picture_file import fit_picture
 from maxmatch.errors import UsageError, UserError
 from maxmatch.evaluate.classifier import Classifier
 from maxmatch.export import Whole, compare, export_run, real_pictures, to_onnx

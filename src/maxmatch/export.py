@@ -36,7 +36,8 @@ from torch import Tensor, nn
 from maxmatch import __version__
 from maxmatch.data import DATASETS, store
 from maxmatch.data.datasets import load_images
-from maxmatch.data.folder import find_pictures, fit_picture, open_image
+from maxmatch.data.folder import find_pictures
+from maxmatch.data.picture_file import fit_picture, open_image
 from maxmatch.data.sources import SOURCES
 from maxmatch.data.split import name_of_pool
 from maxmatch.errors import UsageError, UserError, said, unknown
@@ -111,7 +112,7 @@ class Whole(nn.Module):
         return torch.softmax(self.net(self.preprocessing(self.fitted(images))), -1)
 
     def fitted(self, images: Tensor) -> Tensor:
-        """Levels 0..255 as floats (N, C, h, w) in the net's size: what data.folder.fit_picture makes."""
+        """Levels 0..255 as floats (N, C, h, w) in the net's size: what data.picture_file.fit_picture makes."""
         channels, height, width = self.preprocessing.shape
         x = images.permute(0, 3, 1, 2)
         x = (grey(x) if channels == 1 else x).float()

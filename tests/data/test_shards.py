@@ -213,7 +213,7 @@ def test_mistakes_with_shards_are_one_line(pictures, shards, tmp_path, capsys, w
 def test_a_test_picture_shows_its_middle_as_torchvision_cuts_it(tmp_path):
     from torchvision.transforms import CenterCrop, Resize
 
-    from maxmatch.data.folder import read_image
+    from maxmatch.data.picture_file import read_image
 
     rng = np.random.default_rng(1)
     for height, width in ((300, 400), (411, 257), (256, 256), (90, 133), (225, 224), (256, 259), (259, 256)):

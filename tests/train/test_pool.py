@@ -11,7 +11,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from maxmatch.data.datasets import from_arrays, load_images
-from maxmatch.data.folder import read_image
+from maxmatch.data.picture_file import read_image
 from maxmatch.data.pictures import load_pictures
 from maxmatch.data.split import Split
 from maxmatch.train.finished import open_run

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from maxmatch.cli import run
-from maxmatch.data.folder import read_image
+from maxmatch.data.picture_file import read_image
 from maxmatch.train.finished import open_run
 
 ROOT = Path(__file__).parents[2]

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from maxmatch.data.folder import is_picture, open_image, read_image
+from maxmatch.data.folder import is_picture
+from maxmatch.data.picture_file import open_image, read_image
 from maxmatch.data.shards import Shards
 
 GREY = 127

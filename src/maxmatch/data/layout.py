@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import IO
 
 from maxmatch.data.copies import digest_of, labelled_elsewhere, without_contradictions, without_copies
-from maxmatch.data.folder import find_broken_links, find_pictures, is_picture, opens
+from maxmatch.data.folder import find_broken_links, find_pictures, is_picture
 from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows, says_nothing
+from maxmatch.data.picture_file import opens
 from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError, told
 

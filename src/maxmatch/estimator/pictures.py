@@ -18,7 +18,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from maxmatch.data.datasets import as_pixels
-from maxmatch.data.folder import read_image
+from maxmatch.data.picture_file import read_image
 
 SMALLEST = 8  # the least side of a picture
 MANY = 20  # pictures, of which some reach far into the range

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.data.datasets import as_pixels
-from maxmatch.data.folder import read_image
+from maxmatch.data.picture_file import read_image
 from maxmatch.errors import UsageError
 from maxmatch.evaluate.errors import predict_logits
 from maxmatch.nets.device import find_device

@@ -17,8 +17,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from maxmatch.data.folder import find_broken_links, list_images, read_image
+from maxmatch.data.folder import find_broken_links, list_images
 from maxmatch.data.label_file import is_text
+from maxmatch.data.picture_file import read_image
 from maxmatch.errors import UsageError, UserError, tell
 from maxmatch.errors import told as names_of
 from maxmatch.evaluate.classifier import Classifier, load
