@@ -41,7 +41,7 @@ bin: $(VENV)/.ready  # where the environment's programs are
 # The dependencies alone are installed here; the clone's own src/ is found by PYTHONPATH, so many clones share one
 # environment. Built aside and marked ready last: an interrupted install is begun again, never used half done.
 $(VENV)/.ready:
-	@echo "setting up $(VENV) (once; a few minutes, about 6 GB)"
+	@echo "setting up $(VENV) (once; a few minutes, about 6 GB)" >&2
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12 test")'
 	rm -rf "$(VENV)"
 	$(PYTHON) -m venv "$(VENV)"

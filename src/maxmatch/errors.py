@@ -84,7 +84,7 @@ def tell(line: str) -> None:
         print(line.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)  # of names that are no text
 
 
-def told(names: Sequence[str], few: int = FEW) -> str:
+def listed(names: Sequence[str], few: int = FEW) -> str:
     """Some names, and how many more there are."""
     more = f" and {len(names) - few} more" if len(names) > few else ""
     return ", ".join(names[:few]) + more

@@ -50,7 +50,7 @@ def shards(pictures, tmp_path_factory):
         for name, label in zip(names, labels, strict=True)
     ]
     heard: list[int] = []
-    count = write_shards(pictures, out, members, size=20_000, told=heard.append)
+    count = write_shards(pictures, out, members, size=20_000, advance=heard.append)
     assert count == len(list(out.glob("*.tar"))) > 3  # several, each of about that size
     assert max(path.stat().st_size for path in out.glob("*.tar")) < 20_000 + 60 * 1024
     assert sum(heard) == 52

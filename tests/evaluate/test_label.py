@@ -225,9 +225,9 @@ def test_rows_stay_in_the_pipe_while_a_bar_is_on_the_terminal():
     pty = pytest.importorskip("pty")
     script = (
         "from maxmatch.evaluate.rows import *\n"
-        "from maxmatch.evaluate.progress import Told\n"
-        "with writing_rows(None, 'csv', ['n']) as write, Told('working', 3) as told:\n"
-        "    for n in range(3): write([{'n': n}]); told.advance(1)\n"
+        "from maxmatch.evaluate.progress import Bar\n"
+        "with writing_rows(None, 'csv', ['n']) as write, Bar('working', 3) as bar:\n"
+        "    for n in range(3): write([{'n': n}]); bar.advance(1)\n"
     )
     environment = {"PYTHONPATH": str(Path(maxmatch.__file__).parents[1]), "TERM": "xterm"}
     terminal, theirs = pty.openpty()

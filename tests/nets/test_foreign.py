@@ -104,14 +104,20 @@ def test_timm_s_dropout_is_the_setting():
     assert make_net("timm:test_resnet", 7, 3, dropout=0.25).drop_rate == 0.25
 
 
-def test_torchvision_s_pretrained_weights_are_taken_and_the_head_replaced(monkeypatch):
-    """The download is stood in for by weights made here."""
+def test_torchvision_s_pretrained_weights_are_taken_and_the_head_replaced(monkeypatch, capsys):
+    """The download is stood in for by weights made here, and by what torch prints of it."""
     from torchvision.models import ResNet18_Weights, resnet18
 
     torch.manual_seed(0)
     published = resnet18(weights=None)
-    monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: published.state_dict())
+
+    def download(*_, **__):
+        print('Downloading: "resnet18.pth"')
+        return published.state_dict()
+
+    monkeypatch.setattr(ResNet18_Weights, "get_state_dict", download)
     net = make_net("resnet18", 7, 3, pretrained=True, size=(32, 32))
+    assert capsys.readouterr() == ("", 'Downloading: "resnet18.pth"\n')  # a run's result alone is on standard output
     assert torch.equal(net.conv1.weight, published.conv1.weight)
     assert net.fc.weight.shape == (7, 512)
     assert not torch.equal(make_net("resnet18", 7, 3).conv1.weight, published.conv1.weight)

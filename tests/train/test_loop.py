@@ -93,7 +93,7 @@ def test_a_run_folder_is_complete_and_plain(tiny, tmp_path):
     recipe = tiny()
     result = fit(recipe, tmp_path / "a", quiet=True)
     held = {p.name for p in (tmp_path / "a").iterdir()}
-    assert held == {*PARTS} - {"tensorboard", "report.html"}
+    assert held == {*PARTS} - {"tensorboard", "wandb", "report.html"}
     assert json.loads((tmp_path / "a" / "result.json").read_text()) == result
     assert [key for key in RESULT_KEYS if key not in result] == []
     assert result["error"].keys() == {"last", "median20", "best"}
@@ -522,17 +522,6 @@ def test_arrays_of_ones_own_train_and_have_no_error_without_a_test_set(tiny, tmp
         judge(tmp_path / "a")
     tested = from_arrays(x, y, x[:9], torch.arange(9) % 3)
     assert sum(map(sum, judge(tmp_path / "a", data=tested)["confusion"])) == 9
-
-
-def test_figures_go_to_tensorboard_too(tiny, tmp_path):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    fit(tiny(), tmp_path / "a", log=["tensorboard"], quiet=True)
-    events = EventAccumulator(str(tmp_path / "a" / "tensorboard"))
-    events.Reload()
-    seen = {event.step: event.value for event in events.Scalars("train/supervised_loss")}
-    lines = read_metrics(tmp_path / "a" / "metrics.jsonl")
-    assert seen == pytest.approx({x["step"]: x["supervised_loss"] for x in lines if x["kind"] == "train"})
 
 
 def test_a_checkpoint_of_another_device_goes_on_here(tiny, tmp_path, monkeypatch):

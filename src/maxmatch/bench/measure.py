@@ -25,7 +25,7 @@ from maxmatch.data.datasets import Images
 from maxmatch.data.split import make_split
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import set_mode
-from maxmatch.nets.device import best_precision
+from maxmatch.nets.device import best_precision, best_threads
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.draws import Row
 from maxmatch.train.fit import torch_settings
@@ -250,7 +250,7 @@ def _recipe(setting: Setting, variant: Variant, device: torch.device, precision:
     if variant == FIXMATCH[0]:
         del given["method"]["over"]  # FixMatch as it is
     recipe = compose("digits", variant.method, "paper", given)
-    return resolve(recipe, device=device.type, threads=torch.get_num_threads())  # type: ignore[arg-type]
+    return resolve(recipe, device=device.type, threads=best_threads())  # type: ignore[arg-type]
 
 
 def _labels(setting: Setting) -> int:

@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
@@ -22,14 +22,14 @@ from maxmatch.benchmark.wanted import Planned
 from maxmatch.data.split import load_split, saved_left_out
 from maxmatch.errors import Interrupted, UsageError, UserError, tell
 from maxmatch.nets import make_net
-from maxmatch.nets.device import find_device
+from maxmatch.nets.device import best_threads, find_device
 from maxmatch.train.checkpoint import Progress, saved_progress
-from maxmatch.train.decoders import stops
 from maxmatch.train.fit import draw_split, finished_result, fit
 from maxmatch.train.log import read_metrics
 from maxmatch.train.pictures import digest_of_pictures, load_data
 from maxmatch.train.recipe import DataSettings
 from maxmatch.train.resume import own_parts, resumed_recipe, same_code
+from maxmatch.train.signals import handled
 from maxmatch.train.start import find_start
 
 SILENCE = 60.0  # seconds after which runs in processes of their own are told of
@@ -126,7 +126,7 @@ def run_all(
     ended: Callable[[Planned, Outcome], None],
 ) -> None:
     """Run them all, telling of each; a run that fails leaves the others. A signal to stop raises `Stopped`."""
-    with _signals():
+    with handled(_raise_stopped):
         if jobs > 1:
             _apart(runs, jobs, begins, ended)
             return
@@ -163,7 +163,7 @@ def _apart(
     ended: Callable[[Planned, Outcome], None],
 ) -> None:
     """Up to `jobs` at a time, a new process for each: what one run leaves or breaks, the next never meets."""
-    threads = max(1, torch.get_num_threads() // jobs)
+    threads = max(1, best_threads() // jobs)
     waiting, running = deque(runs), dict[int, tuple[Planned, Any, Connection]]()
     heard: dict[int, Outcome | None] = {}
     try:
@@ -265,19 +265,6 @@ def _stop(processes: Sequence[Any]) -> None:
         raise Stopped(again.number, at_once=True) from None
 
 
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Within: what stops a run raises `Stopped`, but for a run's loop, which first saves where it is."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, _: object) -> None:
-        raise Stopped(number)
-
-    before = {number: signal.signal(number, stop) for number in stops()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _raise_stopped(number: int) -> None:
+    """For what stops a run anywhere but in its loop, which first saves where it is."""
+    raise Stopped(number)

@@ -7,10 +7,10 @@ import shlex
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from maxmatch.cli.options import FLAGS
 from maxmatch.errors import ALIASES, UserError
 from maxmatch.methods import PRETRAINING, method_class
 from maxmatch.settings import field_types
+from maxmatch.train.flags import FLAGS
 
 NO = frozenset({"false", "0", "no", "off"})  # behind a switch
 # The parser's own words, which name no value, and ours.

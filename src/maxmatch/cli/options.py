@@ -12,6 +12,7 @@ import typer
 from maxmatch.errors import UsageError, unknown
 from maxmatch.methods import METHODS, canonical
 from maxmatch.settings import parse_assignment
+from maxmatch.train.flags import FLAGS
 
 
 def complete(names: Callable[[], list[str]]) -> Callable[[str], list[str]]:
@@ -100,14 +101,6 @@ Sets = Annotated[
     list[str] | None,
     typer.Option("--set", help="section.field=value; repeats. See maxmatch settings."),
 ]
-
-FLAGS = {
-    "method": ("method", "name"), "k": ("method", "k"), "over": ("method", "over"), "strategy": ("method", "strategy"),
-    "steps": ("train", "steps"), "epochs": ("train", "epochs"),
-    "seed": ("train", "seed"), "fold": ("train", "fold"), "device": ("train", "device"),
-    "init": ("train", "init"), "labels": ("data", "label_file"), "strict": ("data", "strict"),
-    "protocol": ("data", "protocol"),
-}  # fmt: skip
 
 
 def given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, dict[str, Any]]:

@@ -26,7 +26,7 @@ def pretrain(
     device: Device = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA-moco-SEED.")] = None,
     init: Annotated[str | None, typer.Option("--init", help="Start from the weights of this pretraining.")] = None,
-    log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
+    log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard, wandb.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
     strict: Strict = None,

@@ -13,8 +13,8 @@ import types
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from maxmatch.cli.options import FLAGS
 from maxmatch.settings import UNSET, WORDS, field_sentences, field_types, knows_unset, plain
+from maxmatch.train.flags import FLAGS
 from maxmatch.train.recipe import AugmentSettings, DataSettings, EvaluateSettings, NetSettings, TrainSettings
 from maxmatch.train.recipes import RECIPES
 from maxmatch.train.resume import CHANGEABLE

@@ -115,7 +115,7 @@ def _shard(folder: str | None, out: Path | None, labels: Path | None, size: int)
         raise UsageError("data shard: two folders are wanted; type maxmatch data shard ./photos ./shards")
     from maxmatch.data.layout import read_layout
     from maxmatch.data.shards import Member, is_sharded, write_shards
-    from maxmatch.evaluate.progress import Told
+    from maxmatch.evaluate.progress import Bar
 
     root = Path(folder)
     if is_sharded(root):
@@ -133,8 +133,8 @@ def _shard(folder: str | None, out: Path | None, labels: Path | None, size: int)
     ]
     words = ["maxmatch", "data", "shard", str(root.absolute()), str(out.absolute()), "--size", str(size)]
     again = shlex.join([*words, *(["--labels", str(labels.absolute())] if labels else [])])
-    with Told("packing", len(members)) as told:
-        count = write_shards(root, out, members, size * 2**20, told.advance, again)
+    with Bar("packing", len(members)) as bar:
+        count = write_shards(root, out, members, size * 2**20, bar.advance, again)
     tell(f"{len(members):,} pictures in {count} shards; next: maxmatch train {shlex.quote(str(out))}")
     print(out)
 

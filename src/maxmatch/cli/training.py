@@ -70,7 +70,7 @@ def train(
     protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA@N-METHOD-SEED.")] = None,
     init: Annotated[str | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
-    log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard.")] = None,
+    log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard, wandb.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
     labels: Labels = None,

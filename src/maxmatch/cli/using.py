@@ -113,7 +113,7 @@ def predict(
         typer.Option("--k", help="Strong views per image, for --unlabeled. Default: evaluate.robust_views, 3.", min=1),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", help="Threads that read pictures. Default: by the cores, up to 4.", min=1)
+        int | None, typer.Option("--workers", help="Threads that read pictures. Default: one a core, up to 16.", min=1)
     ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from maxmatch.errors import told
+from maxmatch.errors import listed
 
 COMPARED = 50_000  # up to so many labelled pictures are compared with one another, or all with those without a label
 SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
@@ -30,7 +30,7 @@ def without_contradictions(root: Path, found: dict[str, str], notes: list[str]) 
             same.setdefault(digest_of(root / path), []).append(path)
         bad |= {path for group in same.values() if len({found[p] for p in group}) > 1 for path in group}
     if bad:
-        names = told(sorted(bad), 3)
+        names = listed(sorted(bad), 3)
         notes.append(f"{root}: {len(bad)} files are the same picture under two labels ({names}); left out")
     return {path: label for path, label in found.items() if path not in bad}
 
@@ -46,7 +46,7 @@ def without_copies(root: Path, found: dict[str, str], tests: dict[str, str], not
             bad.add(path)
     if bad:
         notes.append(
-            f"{root}: {len(bad)} files are also in the test ({told(sorted(bad), 3)}); left out of the training"
+            f"{root}: {len(bad)} files are also in the test ({listed(sorted(bad), 3)}); left out of the training"
         )
     return {path: label for path, label in found.items() if path not in bad}
 
@@ -62,7 +62,7 @@ def labelled_elsewhere(root: Path, found: dict[str, str]) -> list[str]:
             copies += [path for path in plain if digest_of(root / path) in known]
     if not copies:
         return []
-    what = f"{len(copies)} files without a label are copies of labelled ones ({told(sorted(copies), 3)})"
+    what = f"{len(copies)} files without a label are copies of labelled ones ({listed(sorted(copies), 3)})"
     return [f"{root}: {what}; remove them, or predict --unlabeled lists them again"]
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from maxmatch.cores import cores
 from maxmatch.data.folder import is_picture
 from maxmatch.data.picture_file import open_image, read_image
 from maxmatch.data.shards import Shards
@@ -85,8 +86,8 @@ class Files:
         slot[:] = GREY
         return self.slot, self.slot
 
-    def read_all(self, told: Callable[[int], None] = lambda done: None) -> tuple[Tensor, Tensor]:
-        """All slots (N, C, side, side) and sizes (N, 2); `told` is called with how many are done."""
+    def read_all(self, reached: Callable[[int], None] = lambda done: None) -> tuple[Tensor, Tensor]:
+        """All slots (N, C, side, side) and sizes (N, 2); `reached` is called with how many are done."""
         count = len(self.names)
         slots = torch.empty(count, self.channels, self.slot, self.slot, dtype=torch.uint8)
         sizes = torch.empty(count, 2, dtype=torch.int32)
@@ -95,14 +96,14 @@ class Files:
             read = ahead(pool, lambda n: self.read_into(n, places[n]), range(count), 4 * self.workers)
             for number, size in enumerate(read):
                 sizes[number] = torch.tensor(size, dtype=torch.int32)
-                told(number + 1)
+                reached(number + 1)
         return slots, sizes
 
-    def try_all(self, told: Callable[[int], None] = lambda done: None) -> None:
+    def try_all(self, reached: Callable[[int], None] = lambda done: None) -> None:
         """Read every file once and keep nothing but the names of those that are `broken`."""
         with ThreadPoolExecutor(self.workers) as pool:
             for number, _ in enumerate(ahead(pool, self.read, range(len(self.names)), 4 * self.workers)):
-                told(number + 1)
+                reached(number + 1)
 
 
 def _is_alone(place: Path, error: OSError) -> bool:
@@ -154,5 +155,5 @@ def ahead(pool: ThreadPoolExecutor, work: Callable[[Item], Made], items: Sequenc
 
 
 def default_workers() -> int:
-    """As many threads as this process may run on, 16 at most."""
-    return min(16, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    """As many threads as this process has cores, 16 at most."""
+    return min(16, cores())

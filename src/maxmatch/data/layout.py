@@ -29,7 +29,7 @@ from maxmatch.data.folder import find_broken_links, find_pictures, is_picture
 from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows, says_nothing
 from maxmatch.data.picture_file import opens
 from maxmatch.data.shards import Shards, is_sharded, open_shards
-from maxmatch.errors import UsageError, told
+from maxmatch.errors import UsageError, listed
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
 RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
@@ -98,7 +98,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     found = _by_folders(root, tops, notes) if label_file is None else _by_csv(root, label_file, tests_at, notes, hints)
     gone = find_broken_links(root)
     if gone:
-        notes.append(f"{root}: {len(gone)} links lead nowhere ({told(gone, 3)}); left out")
+        notes.append(f"{root}: {len(gone)} links lead nowhere ({listed(gone, 3)}); left out")
     for spare in tests_at[1:]:
         notes.append(f"{root / spare}: left out, since {root / tests_at[0]} is the test")
     tests = _within(root, tests_at[:1], notes)
@@ -107,7 +107,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     before = {label for label in found.values() if label}
     found, tests = without_contradictions(root, found, notes), without_contradictions(root, tests, notes)
     if lost := sorted(before - {*found.values()}):
-        notes.append(f"{root}: every picture of {told(lost, 3)} has another label too, so that class is left out")
+        notes.append(f"{root}: every picture of {listed(lost, 3)} has another label too, so that class is left out")
     names = sorted({label for label in found.values() if label})
     if len(names) < 2 and not labels:
         return _without_labels(root, tests_at)
@@ -231,7 +231,7 @@ def _refuse_alike(place: Path, found: dict[str, str]) -> None:
 def _holds_the_classes(place: Path) -> str:
     """What to type where the only class is a folder of classes, whatever it is called."""
     inside = [name for name in sorted(_folders(place)) if find_pictures(place / name)]
-    return f"; if they are {told(inside, 2)}, call {place.name}/ labeled/" if len(inside) > 1 else ""
+    return f"; if they are {listed(inside, 2)}, call {place.name}/ labeled/" if len(inside) > 1 else ""
 
 
 def _folders(place: Path) -> list[str]:
@@ -262,7 +262,7 @@ def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict
 def _note_loose(folder: Path, notes: list[str]) -> None:
     loose = [name for name in os.listdir(folder) if is_picture(name)]
     if loose:
-        notes.append(f"{folder}: {len(loose)} pictures lie in no class folder ({told(sorted(loose), 3)}); left out")
+        notes.append(f"{folder}: {len(loose)} pictures lie in no class folder ({listed(sorted(loose), 3)}); left out")
 
 
 def _by_csv(
@@ -305,20 +305,20 @@ def _by_csv(
         )
     if missing:
         hint = f"; '{alike}' is there, in other capitals" if alike else ""
-        notes.append(f"{label_file}: {len(missing)} files are not in {root} ({told(missing, 3)}){hint}; left out")
+        notes.append(f"{label_file}: {len(missing)} files are not in {root} ({listed(missing, 3)}){hint}; left out")
     rest = rows[rows[0][0] in missing :]  # a first row that names no picture may be a heading
     if lost := sorted({label for _, label in rest if not says_nothing(label)} - {*found.values()}):
-        what = f"no row of {told(lost, 3)} names a picture that is there and has no other label"
+        what = f"no row of {listed(lost, 3)} names a picture that is there and has no other label"
         notes.append(f"{label_file}: {what}, so that class is left out")
     if twice:
-        notes.append(f"{label_file}: {len(set(twice))} files have two labels ({told(twice, 3)}); taken as unlabelled")
+        notes.append(f"{label_file}: {len(set(twice))} files have two labels ({listed(twice, 3)}); taken as unlabelled")
     if otherwise:
-        told_of = f"{len(otherwise)} test pictures have another label than their folder ({told(otherwise, 3)})"
+        told_of = f"{len(otherwise)} test pictures have another label than their folder ({listed(otherwise, 3)})"
         notes.append(f"{label_file}: {told_of}; the folder's counts, and the other is left out")
     hints += nothing.hints()
     silent = sorted(path for path in found if path not in seen and path.split("/")[0].casefold() in LABELLED)
     if silent:
-        told_of = f"{len(silent)} pictures of {silent[0].split('/')[0]}/ ({told(silent, 3)})"
+        told_of = f"{len(silent)} pictures of {silent[0].split('/')[0]}/ ({listed(silent, 3)})"
         hints.append(f"{label_file}: it alone says the labels, and {told_of} have no row; taken as unlabelled")
     return found
 
@@ -365,7 +365,7 @@ def _balance(labels: Sequence[int], names: Sequence[str]) -> list[str]:
         return []
     rare = [names[index] for index in range(len(names)) if 3 * counts[index] <= most]
     few = max(counts[index] for index in range(len(names)) if 3 * counts[index] <= most)
-    found = [f"classes are not balanced: up to {most} labelled pictures, but {few} or fewer of {told(rare, 5)}"]
+    found = [f"classes are not balanced: up to {most} labelled pictures, but {few} or fewer of {listed(rare, 5)}"]
     usual = [name for name in names if name not in rare]
     for name in rare:
         if near := get_close_matches(name, usual, 1, cutoff=0.75):

@@ -14,7 +14,7 @@ from PIL import Image
 from maxmatch.data.datasets import Images
 from maxmatch.data.files import Files, default_workers
 from maxmatch.data.layout import Listing, read_layout
-from maxmatch.errors import FEW, UsageError, UserError, told
+from maxmatch.errors import FEW, UsageError, UserError, listed
 
 LOOKED_AT = 200_000  # more pictures than that are not tried before they are streamed; broken ones are then grey
 SAMPLE = 200  # so many pictures are looked at to choose a size
@@ -46,7 +46,7 @@ def look_at(listing: Listing) -> Look:
         except Exception:  # it will be named when it is read
             continue
     if not sizes:
-        raise UserError(f"{listing.root}: none of {len(names)} pictures can be read ({told(names, 3)})")
+        raise UserError(f"{listing.root}: none of {len(names)} pictures can be read ({listed(names, 3)})")
     side = int(statistics.median(min(size) for size in sizes))
     return Look(len(listing.files), len(listing.classes), side, len(set(sizes)) == 1, modes <= set(GREYS))
 
@@ -148,7 +148,7 @@ def _left_out(
     tested = set(kept.test_labels)
     untested = [kept.classes[label] for label in sorted(set(listing.test_labels) - tested)]
     if untested:
-        say(f"warning: {listing.root}: no test picture of {told(untested)} can be read: no error is measured there")
+        say(f"warning: {listing.root}: no test picture of {listed(untested)} can be read: no error is measured there")
     if len(x):
         x, sizes = x[keep], sizes[keep] if sizes is not None else None
     return kept, x, sizes, test_x[keep_test] if len(test_x) else test_x
@@ -166,7 +166,7 @@ def _with_reasons(broken: dict[str, str]) -> str:
         why = re.search(r"\(([^()]+)\)$", message)
         groups.setdefault(f"{why[1]}: " if why else "", []).append(name)
     few = max(1, FEW // len(groups))
-    return "; ".join(why + told(names, few) for why, names in groups.items())
+    return "; ".join(why + listed(names, few) for why, names in groups.items())
 
 
 def _progress(what: str, count: int, say: Say) -> Callable[[int], None]:

@@ -86,12 +86,12 @@ def write_shards(
     out: Path,
     members: Sequence[Member],
     size: int = SIZE,
-    told: Callable[[int], None] = lambda count: None,
+    advance: Callable[[int], None] = lambda count: None,
     command: str = "maxmatch data shard",
 ) -> int:
     """Write the members, files below `root`, into shards of about `size` bytes, the index last; returns their count.
 
-    The same files give the same bytes. One picture is held in memory at a time. `told` hears of each. Until all is
+    The same files give the same bytes. One picture is held in memory at a time. `advance` hears of each. Until all is
     written a mark says that it is not, with the `command` to type; what such a one has left is written anew.
     """
     if not members:
@@ -105,7 +105,7 @@ def write_shards(
     for number, held in enumerate(_portions(members, size)):
         with writing_safely(out / f"{number:05d}.tar") as file:
             for _ in _tar(root, held, file):
-                told(1)
+                advance(1)
         count = number + 1
     write_safely(out / INDEX, _table(HEAD, _scan(out)))
     (out / UNFINISHED).unlink()

@@ -1,13 +1,12 @@
 """Label a folder of pictures with a trained classifier, however many there are: rows out, broken files named.
 
-The names of all files are held, their pixels are not. A few threads decode ahead of the net, a bounded number of
+The names of all files are held, their pixels are not. Threads decode ahead of the net, a bounded number of
 pictures; rows are written in the order of the names, so that the output is the same for any number of threads.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -17,13 +16,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from maxmatch.data.files import default_workers
 from maxmatch.data.folder import find_broken_links, list_images
 from maxmatch.data.label_file import is_text
 from maxmatch.data.picture_file import read_image
-from maxmatch.errors import UsageError, UserError, tell
-from maxmatch.errors import told as names_of
+from maxmatch.errors import UsageError, UserError, listed, tell
 from maxmatch.evaluate.classifier import Classifier, load
-from maxmatch.evaluate.progress import Told
+from maxmatch.evaluate.progress import Bar
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
 
 PORTION = 32  # files that a thread decodes at a time
@@ -65,12 +64,12 @@ def label_folder(
     if odd and kind == "csv":
         how = "and are written as they are: read the table with errors='surrogateescape', or take --format jsonl"
         lost = "and are printed with a mark in the place of such letters: take --out FILE, or --format jsonl"
-        tell(f"maxmatch: {len(odd)} names are not in UTF-8 ({names_of(odd)}), {lost if out is None else how}")
+        tell(f"maxmatch: {len(odd)} names are not in UTF-8 ({listed(odd)}), {lost if out is None else how}")
     bad = len(gone)
     shape = classifier.preprocessing.shape
     try:
         seen = out is None and sys.stdout.isatty()  # the rows themselves show how far it is
-        with writing_rows(out, kind, columns(top)) as write, Told("labelling", len(names), quiet=seen) as told:
+        with writing_rows(out, kind, columns(top)) as write, Bar("labelling", len(names), quiet=seen) as bar:
             files = read_ahead(folder, names, shape, workers or default_workers(), classifier.preprocessing.middle)
             for batch in batches(files, batch_size(shape)):
                 for _, pixels in batch:
@@ -78,18 +77,13 @@ def label_folder(
                         tell(f"maxmatch: {pixels}: left out")
                         bad += 1
                 write(rows(classifier, [(n, p) for n, p in batch if isinstance(p, Tensor)], top, kind))
-                told.advance(len(batch))
+                bar.advance(len(batch))
             if names and bad == len(gone) + len(names):
                 what = "it can't be read" if given.is_file() else f"none of {len(names)} files can be read"
                 raise UserError(f"{given}: {what} as a picture; nothing is labelled")
     except ReaderGone:
         pass
     return bad
-
-
-def default_workers() -> int:
-    """Threads that decode: as many as there are cores, up to four; more would wait for the net."""
-    return max(1, min(4, os.cpu_count() or 1))
 
 
 def columns(top: int) -> list[str]:

@@ -12,7 +12,7 @@ from maxmatch.errors import tell
 SILENCE = 30.0  # seconds between two lines where there is no terminal
 
 
-class Told:
+class Bar:
     """A bar on a terminal; elsewhere a line now and then, so that long work is not silent. `quiet` shows neither."""
 
     def __init__(self, what: str, total: int, quiet: bool = False) -> None:
@@ -24,7 +24,7 @@ class Told:
         self.bar = bar if console.is_terminal and not quiet else None
         self.task = self.bar.add_task(what, total=total) if self.bar else None
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> Bar:
         if self.bar:
             self.bar.start()
         return self

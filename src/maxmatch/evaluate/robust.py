@@ -31,9 +31,9 @@ def robust_errors(
     views: Views,
     k: int,
     seed: int,
-    told: Callable[[int], None] = lambda count: None,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> Robust:
-    """Both robust errors in percent, over K strong views drawn by `seed`; `told` hears how many more are done."""
+    """Both robust errors in percent, over K strong views drawn by `seed`; `advance` hears how many more are done."""
     parts = list(zip(torch.split(images, CHUNK), torch.split(labels, CHUNK), strict=True))
     passed, heard = 0, 0
 
@@ -41,7 +41,7 @@ def robust_errors(
         nonlocal passed, heard
         found = predict(x) != y
         passed += len(x)
-        told(passed // (k + 1) - heard)
+        advance(passed // (k + 1) - heard)
         heard = passed // (k + 1)
         return found
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from maxmatch.errors import UsageError, told, unknown
+from maxmatch.errors import UsageError, listed, unknown
 from maxmatch.settings import build, field_types, find_class, hold, plain
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def make_method(values: Mapping[str, Any]) -> Method:
     for key in options:
         if key not in field_types(cls) and (owners := _owners(key)):
             better = "maxmatch" if "maxmatch" in owners else owners[0]
-            whose = f"{values['name']} has no such option, {told(owners, 4)} {'has' if len(owners) == 1 else 'have'}"
+            whose = f"{values['name']} has no such option, {listed(owners, 4)} {'has' if len(owners) == 1 else 'have'}"
             raise UsageError(f"unknown setting 'method.{key}': {whose}; type --method {better}, or leave it out")
     return build(cls, options, "method")
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import torch
 
+from maxmatch.cores import cores
 from maxmatch.errors import UsageError, unknown
 
 Device = Literal["auto", "cpu", "cuda", "mps"]
@@ -23,6 +24,11 @@ def best_device() -> Device:
     if is_available("cuda"):
         return "cuda"
     return "mps" if is_available("mps") else "cpu"
+
+
+def best_threads() -> int:
+    """As many threads as torch takes, and no more than there are cores for."""
+    return min(torch.get_num_threads(), cores())
 
 
 def find_device(name: str) -> torch.device:

@@ -7,6 +7,8 @@ hand. Nothing is downloaded unless `pretrained` asks for it.
 from __future__ import annotations
 
 import difflib
+import sys
+from contextlib import redirect_stdout
 from typing import Any
 
 import torch
@@ -72,7 +74,8 @@ def _torchvision(name: str, classes: int, channels: int, dropout: float, pretrai
         plain: nn.Module = getattr(models, name)(weights=None, num_classes=classes)
         return plain
     try:
-        net = getattr(models, name)(weights="DEFAULT")
+        with redirect_stdout(sys.stderr):  # torch says there what it downloads; a run's result is read from it
+            net = getattr(models, name)(weights="DEFAULT")
     except Exception as error:  # a download fails in every way there is
         raise _no_weights(name, error) from None
     net.fc = nn.Linear(net.fc.in_features, classes)

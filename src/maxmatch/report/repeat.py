@@ -15,15 +15,12 @@ from maxmatch.errors import UserError
 from maxmatch.methods import PRETRAINING
 from maxmatch.report.folder import RunFolder
 from maxmatch.settings import Values, overlay
+from maxmatch.train.flags import FLAGS
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import compose
 
-FLAGS = {
-    ("method", "name"): "--method", ("method", "k"): "--k", ("method", "over"): "--over",
-    ("method", "strategy"): "--strategy", ("train", "steps"): "--steps", ("train", "seed"): "--seed",
-    ("train", "fold"): "--fold", ("train", "device"): "--device", ("train", "init"): "--init",
-    ("data", "label_file"): "--labels", ("data", "protocol"): "--protocol",
-}  # fmt: skip
+# `--epochs` is not typed beside the steps that a recipe has, and `--strict` takes no value.
+TYPED = {place: f"--{flag}" for flag, place in FLAGS.items() if flag not in ("epochs", "strict")}
 OF_TRAIN = {"--method", "--k", "--over", "--strategy", "--fold", "--labels", "--protocol"}  # and not of pretrain
 
 
@@ -94,7 +91,7 @@ def _option(section: str, field: str, value: Any, verb: str) -> list[str]:
     if (section, field) == ("method", "k") and isinstance(value, list):
         uniform = len({share for _, share in value}) == 1
         value = ",".join(str(k) if uniform else f"{k}:{share}" for k, share in value)
-    flag = FLAGS.get((section, field))
+    flag = TYPED.get((section, field))
     if flag and not (verb == "pretrain" and flag in OF_TRAIN):
         return [flag, str(value)]
     return ["--set", f"{section}.{field}={value if isinstance(value, str) else json.dumps(value)}"]

@@ -6,7 +6,7 @@ import math
 import shlex
 from typing import Any, NamedTuple
 
-from maxmatch.errors import told as names_of
+from maxmatch.errors import listed
 from maxmatch.methods import PRETRAINING
 from maxmatch.methods.base import Consistency
 from maxmatch.methods.fixmatch import FixMatch
@@ -201,9 +201,7 @@ def _measurable(run: RunFolder, found: Measured) -> list[Advice]:
         made.append(Advice(few))
     if run.error is not None and found.untested:
         made.append(
-            Advice(
-                f"Nothing is known of {names_of(found.untested)}: no test image shows it. Test on some of each class."
-            )
+            Advice(f"Nothing is known of {listed(found.untested)}: no test image shows it. Test on some of each class.")
         )
     if run.error is not None:
         return made

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from maxmatch.data.datasets import Images
 from maxmatch.errors import UsageError, UserError
-from maxmatch.evaluate.progress import Told
+from maxmatch.evaluate.progress import Bar
 from maxmatch.files import refuse_to_replace, write_safely
 from maxmatch.methods.base import Consistency
 from maxmatch.theory import bounds
@@ -108,10 +108,10 @@ def find_bounds(
     views = k or (method.needs.most if isinstance(method, Consistency) else finished.recipe.evaluate.robust_views)
     epsilon = 1 / (10 * classes) if epsilon is None else epsilon
     check_epsilon(classes, epsilon)
-    with Told("norms of layers", count_layers(folder)) as told:
-        capacity = capacity_of_run(folder, told.advance)
-    with Told("images and views", passes(finished, views, most)) as told:
-        measured = measure(finished, views, epsilon, most, told.advance)
+    with Bar("norms of layers", count_layers(folder)) as bar:
+        capacity = capacity_of_run(folder, bar.advance)
+    with Bar("images and views", passes(finished, views, most)) as bar:
+        measured = measure(finished, views, epsilon, most, bar.advance)
     symbols = _symbols(measured, capacity, delta)
     norm = max(measured.input_norm, measured.view_norm)
     logs: dict[str, float] = {form: _log_constant(form, capacity, norm) for form in FORMS}

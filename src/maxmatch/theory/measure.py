@@ -69,12 +69,12 @@ class Measured:
     test: OnTest | None
 
 
-def measure(finished: Finished, k: int, epsilon: float, most: int, told: Tell = lambda count: None) -> Measured:
+def measure(finished: Finished, k: int, epsilon: float, most: int, advance: Tell = lambda count: None) -> Measured:
     """Measure on all labelled and at most `most` unlabelled and test images, drawn by the run's seed; 0 means all."""
     split, images = finished.split, finished.images
     pool = some(split.unlabelled, most, finished.recipe.train.seed)
-    unlabelled = pool_outputs(finished, pool, k, "unlabelled", told)
-    labelled = pool_outputs(finished, split.labelled, k, "labelled", told)
+    unlabelled = pool_outputs(finished, pool, k, "unlabelled", advance)
+    labelled = pool_outputs(finished, split.labelled, k, "labelled", advance)
     labels = images.y[torch.from_numpy(split.labelled)]
     f_clean, f_views = risks.bounded(unlabelled.clean, epsilon), risks.bounded(unlabelled.views, epsilon)
     return Measured(
@@ -88,11 +88,11 @@ def measure(finished: Finished, k: int, epsilon: float, most: int, told: Tell = 
         labelled_risk=risks.score_cross_entropy(risks.bounded(labelled.clean, epsilon), labels).mean().item(),
         input_norm=max(unlabelled.input_norm, labelled.input_norm),
         view_norm=max(unlabelled.view_norm, labelled.view_norm),
-        test=on_test(finished, k, epsilon, most, told),
+        test=on_test(finished, k, epsilon, most, advance),
     )
 
 
-def on_test(finished: Finished, k: int, epsilon: float, most: int, told: Tell) -> OnTest | None:
+def on_test(finished: Finished, k: int, epsilon: float, most: int, advance: Tell) -> OnTest | None:
     """Both sides of Proposition 1 on the same test images, so that it holds exactly; None where there are none."""
     images, seed = finished.images, finished.recipe.train.seed
     if images.test_x is None or images.test_y is None or not len(images.test_x):
@@ -100,11 +100,11 @@ def on_test(finished: Finished, k: int, epsilon: float, most: int, told: Tell) -
     index = torch.from_numpy(some(np.arange(len(images.test_x)), most, seed))
     x, labels = images.test_x[index].to(finished.device), images.test_y[index]
     clean = _probabilities(finished, x)
-    told(len(x))
+    advance(len(x))
     seen = []
     for view in robust_views(x, finished.views, k, Plan(seed)):
         seen.append(_probabilities(finished, view))
-        told(len(x))
+        advance(len(x))
     views = torch.stack(seen)
 
     def bound(form: risks.Form, count: int = k) -> Bound:
@@ -122,7 +122,7 @@ def on_test(finished: Finished, k: int, epsilon: float, most: int, told: Tell) -
     )
 
 
-def pool_outputs(finished: Finished, index: Indices, k: int, name: str, told: Tell) -> Outputs:
+def pool_outputs(finished: Finished, index: Indices, k: int, name: str, advance: Tell) -> Outputs:
     """What the net says of training images and of K strong views of each."""
     parts = []
     for clean, views in _pictures(finished, index, k, name):
@@ -130,7 +130,7 @@ def pool_outputs(finished: Finished, index: Indices, k: int, name: str, told: Te
         norms = [largest_input(images) for images in seen]
         probabilities = torch.stack([_probabilities(finished, images) for images in (clean, *views)])
         parts.append((probabilities, norms[0], max(norms[1:])))
-        told(len(clean) * (k + 1))
+        advance(len(clean) * (k + 1))
     whole = torch.cat([probabilities for probabilities, _, _ in parts], 1)
     return Outputs(whole[0], whole[1:], max(part[1] for part in parts), max(part[2] for part in parts))
 

@@ -117,9 +117,13 @@ def layer_norm(layer: Layer, weight: Tensor) -> float:
 
 
 def capacity(
-    trained: nn.Module, initial: nn.Module, shape: Shape, classes: int, told: Callable[[int], None] = lambda count: None
+    trained: nn.Module,
+    initial: nn.Module,
+    shape: Shape,
+    classes: int,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> Capacity:
-    """The norms of a network and of the one it began as; `told` is called with 1 after each layer."""
+    """The norms of a network and of the one it began as; `advance` is called with 1 after each layer."""
     now, then = read_net(trained, shape), read_net(initial, shape)
     if not now.layers:
         raise UserError(f"{type(trained).__name__} has no convolution and no matrix: there is nothing to bound")
@@ -127,7 +131,7 @@ def capacity(
     for layer, before in zip(now.layers, then.layers, strict=True):
         norms = (layer_norm(layer, weight) for weight in (before.weight, layer.weight, layer.weight - before.weight))
         found.append(LayerNorms(layer.name, layer.kind, layer.parameters, *norms))
-        told(1)
+        advance(1)
     return Capacity(tuple(found), classes, now.outside, now.covered)
 
 
@@ -137,11 +141,11 @@ def distance(now: Reading, then: Reading) -> float:
     return math.fsum(layer_norm(layer, layer.weight - before.weight) for layer, before in pairs)
 
 
-def capacity_of_run(folder: Path, told: Callable[[int], None] = lambda count: None) -> Capacity:
+def capacity_of_run(folder: Path, advance: Callable[[int], None] = lambda count: None) -> Capacity:
     """The capacity of a run folder, from model.safetensors (the evaluated weights) and initial.safetensors (step 0)."""
     trained, info = load_model(folder / "model.safetensors")
     initial, _ = load_model(folder / "initial.safetensors")
-    return capacity(trained, initial, info.preprocessing.shape, len(info.classes), told)
+    return capacity(trained, initial, info.preprocessing.shape, len(info.classes), advance)
 
 
 def count_layers(folder: Path) -> int:

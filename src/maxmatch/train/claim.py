@@ -15,7 +15,7 @@ from maxmatch.files import refuse_other_things
 # What a run writes; recipe.json comes first, and says that a folder is a run's.
 RECIPE = "recipe.json"
 FILES = ("split.json", "initial.safetensors", "metrics.jsonl", "model.safetensors", "result.json", "report.html")
-PARTS = (*FILES, "checkpoint", "tensorboard", RECIPE)
+PARTS = (*FILES, "checkpoint", "tensorboard", "wandb", RECIPE)
 BEFORE = ".before"
 
 

@@ -25,19 +25,11 @@ from torch import Tensor
 
 from maxmatch.data.files import Files
 from maxmatch.errors import UsageError, UserError
+from maxmatch.train.signals import stops
 
 Kind = Literal["threads", "processes"]
 PORTION = 16  # pictures that one of them decodes at a time, at most
 LOOKS = 0.2  # seconds between two looks of a process whether it is still wanted
-
-
-def stops() -> tuple[int, ...]:
-    """The signals that ask a run to stop, and often go to a whole group of processes.
-
-    A terminal that is closed sends SIGHUP, which `nohup` has ignored and Windows doesn't know.
-    """
-    hung_up = [number for number in signal.Signals if number.name == "SIGHUP"]
-    return (signal.SIGINT, signal.SIGTERM, *(n for n in hung_up if signal.getsignal(n) != signal.SIG_IGN))
 
 
 class Read(NamedTuple):

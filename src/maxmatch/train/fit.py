@@ -36,7 +36,7 @@ from maxmatch.data.split import (
 )
 from maxmatch.errors import UsageError, UserError, tell
 from maxmatch.files import alone_in, write_safely
-from maxmatch.nets.device import best_device, find_device
+from maxmatch.nets.device import best_device, best_threads, find_device
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import save_model
 from maxmatch.nets.preprocess import Preprocessing
@@ -47,7 +47,7 @@ from maxmatch.train.endings import one_line_errors, one_voice, to_resume
 from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.finished import seen_before
 from maxmatch.train.launcher import launcher, note_job
-from maxmatch.train.log import find_logger
+from maxmatch.train.loggers import find_logger
 from maxmatch.train.loop import Training
 from maxmatch.train.memory import give_freed_memory_back, keep_freed_memory
 from maxmatch.train.pictures import digest_of_pictures, load_data, refuse_moved
@@ -88,9 +88,10 @@ def fit(
     """Train by a recipe into the folder `out` and return what result.json holds.
 
     `data` stands in for a data set by name. `resume` goes on from the newest checkpoint of a run begun with the same
-    recipe; `force` replaces a run that is there; `log` names loggers beside metrics.jsonl (`tensorboard`). `started`
-    is when the clock of seconds_total began. `warn` takes the warnings, which else go to standard error. Started by
-    torchrun, all processes call it alike: they train together, rank 0 writes, and each returns the result.
+    recipe; `force` replaces a run that is there; `log` names what takes the figures beside metrics.jsonl, `tensorboard`
+    or `wandb`. `started` is when the clock of seconds_total began. `warn` takes the warnings, which else go to standard
+    error. Started by torchrun, all processes call it alike: they train together, rank 0 writes, and each returns the
+    result.
     """
     started = time.time() if started is None else started
     if not isinstance(recipe, Recipe):
@@ -110,7 +111,7 @@ def fit(
             _note_place(recipe, folder)
             return finished
     else:
-        recipe = resolve(recipe, device=best_device(), threads=torch.get_num_threads())
+        recipe = resolve(recipe, device=best_device(), threads=best_threads())
     with (
         joined(recipe.train.device) as ranks, one_voice(recipe, folder, ranks), own_generators(recipe),
         torch_settings(recipe), one_line_errors(recipe, folder, ranks, resume), ExitStack() as held,

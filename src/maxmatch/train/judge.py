@@ -9,7 +9,7 @@ from maxmatch.data.datasets import Images
 from maxmatch.data.shards import is_sharded
 from maxmatch.errors import UserError, tell
 from maxmatch.evaluate.errors import error_rate, top5_error
-from maxmatch.evaluate.progress import Told
+from maxmatch.evaluate.progress import Bar
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.train.finished import open_run, seen_before
 from maxmatch.train.recipe import Recipe
@@ -31,9 +31,9 @@ def judge(
     test_x, test_y = images.test_x.to(finished.device), images.test_y.to(finished.device)
     scores = finished.logits(test_x)
     k = k or recipe.evaluate.robust_views
-    with Told("robust error", len(test_y), quiet) as told:
+    with Bar("robust error", len(test_y), quiet) as bar:
         robust = robust_errors(
-            lambda x: finished.logits(x).argmax(-1), test_x, test_y, finished.views, k, recipe.train.seed, told.advance
+            lambda x: finished.logits(x).argmax(-1), test_x, test_y, finished.views, k, recipe.train.seed, bar.advance
         )
     matrix = confusion_matrix(test_y.cpu(), scores.argmax(-1).cpu(), labels=range(len(classes)))
     return {

@@ -5,38 +5,20 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from maxmatch.errors import UsageError, tell, unknown
+from maxmatch.errors import tell
 from maxmatch.files import write_safely
+from maxmatch.train.loggers import Logger
 
 MINUTE = 60.0
-
-
-class Logger(Protocol):
-    """Something that takes figures beside metrics.jsonl."""
-
-    def add_scalar(self, tag: str, scalar_value: float, global_step: int) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def find_logger(name: str) -> Callable[[str], Logger]:
-    """The logger that `--log` names, to be opened on a folder: `tensorboard` writes event files."""
-    if name != "tensorboard":
-        raise UsageError(unknown("logger", name, ["tensorboard"]))
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise UsageError('--log tensorboard: type pip install "maxmatch[tensorboard]"') from None
-    return SummaryWriter
 
 
 class Metrics:

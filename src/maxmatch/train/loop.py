@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from maxmatch.augment import Views
 from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
-from maxmatch.errors import Interrupted, UsageError, UserError, told
+from maxmatch.errors import Interrupted, UsageError, UserError, listed
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
-from maxmatch.evaluate.progress import Told
+from maxmatch.evaluate.progress import Bar
 from maxmatch.files import write_safely
 from maxmatch.methods import method_name
 from maxmatch.methods.mistakes import misspelled
@@ -31,17 +30,18 @@ from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
-from maxmatch.train.decoders import stops
 from maxmatch.train.distributed import Ranks
 from maxmatch.train.draws import Draws
 from maxmatch.train.endings import to_resume
 from maxmatch.train.feed import Feed
-from maxmatch.train.log import Logger, Metrics, Screen, Unwritten
+from maxmatch.train.log import Metrics, Screen, Unwritten
+from maxmatch.train.loggers import Logger
 from maxmatch.train.pictures import title as data_title
 from maxmatch.train.pool import make_pool
 from maxmatch.train.recipe import NetSettings, Recipe, learning_rates
 from maxmatch.train.result import make_result, warnings_of
 from maxmatch.train.resume import code_of, own_parts, same_code
+from maxmatch.train.signals import collected
 from maxmatch.train.stages import in_words
 from maxmatch.train.step import Step, choose_mode
 
@@ -69,60 +69,29 @@ class Training:
         self.ranks = ranks
         if why := recipe.method.refuses(images.shape):
             raise UsageError(why)
-        settings, needs, projection = recipe.train, recipe.method.needs, recipe.method.projection
-        if projection is not None:  # what knows no classes has no error
+        knows_classes = recipe.method.projection is None
+        if not knows_classes:  # then there is no error to measure
             images = replace(images, test_x=None, test_y=None)
         self.recipe, self.folder, self.images, self.split, self.device = recipe, folder, images, split, device
         self.preprocessing = preprocessing
-        net_values: dict[str, Any] = {
-            "name": recipe.net.name,
-            "dropout": recipe.net.dropout,
-            "momentum": recipe.net.batchnorm_momentum,
-        }
-        net_values |= {} if projection is None else {"projection": projection}
-        self.info = ModelInfo(() if projection is not None else images.classes, self.preprocessing, net_values)
+        settings, needs, of_net = recipe.train, recipe.method.needs, _net_values(recipe)
+        self.info = ModelInfo(images.classes if knows_classes else (), preprocessing, of_net)
         self.views = make_views(recipe.augment, images.side)
         channels, height, width = images.shape
         net = make_net(
-            classes=len(images.classes), channels=channels, size=(height, width), pretrained=published,
-            **net_values,
-        )  # fmt: skip
+            classes=len(images.classes), channels=channels, size=(height, width), pretrained=published, **of_net
+        )
         dtype = torch.float64 if settings.precision == "float64" else torch.float32
         net.to(device, dtype).to(memory_format=torch.channels_last)  # the faster layout, everywhere
-        draws = Draws(
-            Plan(settings.seed),
-            needs,
-            self.views,
-            labelled=(settings.batch if needs.labelled else 0, len(split.labelled)),
-            unlabelled=(settings.batch * settings.ratio if needs.unlabelled else 0, len(split.unlabelled)),
-            scalars={**learning_rates(settings), "progress": lambda step: step / settings.steps},
-            ranks=ranks,
-        )
-        pools = {"labelled": split.labelled, "unlabelled": split.unlabelled}
-        places = {name: found for name, found in pools.items() if getattr(needs, name)}  # the others are not read
-        feed = None
-        if images.files is not None and images.streamed:
-            feed = Feed(images.files, places, draws, device, recipe.data.decoders)
+        draws = _make_draws(recipe, split, self.views, ranks)
+        feed = _make_feed(recipe, images, split, draws, device)
         mode, note = choose_mode(settings.step, recipe.method, device, settings.micro_batch, ranks.count)
         fused = settings.kernels == "auto" and mode != "eager"
         batches = Batches(images, split, self.views, needs, device, feed, fused=fused)
-        self.step = Step(
-            recipe.method, batches, draws, net, self.preprocessing, settings, len(images.classes), mode, ranks
-        )
-        self.notes = [*([note] if note else []), *batches.notes, *self.step.run.notes, *misspelled(recipe.method)]
-        own_momentum = "net.batchnorm_momentum" not in recipe.settled
-        if (
-            own_momentum
-            and recipe.net.batchnorm_momentum != NetSettings().batchnorm_momentum
-            and not has_batchnorm(net)
-        ):
-            what = f"net.batchnorm_momentum = {recipe.net.batchnorm_momentum}"
-            self.notes.append(f"{what}: {recipe.net.name} has no BatchNorm, so it does nothing; leave it out")
-        if type(recipe.method).__module__ == "__main__":
-            what = f"{type(recipe.method).__name__} was written in a script or notebook"
-            self.notes.append(f"{what}: in a file of its own the command line could read this run again")
-        if settings.sync_batchnorm and ranks.count > 1 and device.type == "cuda" and settings.kernels == "auto":
-            self.notes.append("train.sync_batchnorm = true: with torch's kernels, the fused ones don't have it")
+        self.step = Step(recipe.method, batches, draws, net, preprocessing, settings, len(images.classes), mode, ranks)
+        self.notes = [note] if note else []
+        self.notes += [*batches.notes, *self.step.run.notes, *misspelled(recipe.method)]
+        self.notes += _without_effect(recipe, net, device, ranks)
         self.progress = Progress(begun_with=settings.steps, code=code_of(recipe))
         shown = f"@{recipe.data.labels}" if needs.labelled else ""
         title = f"{data_title(recipe.data)}{shown} {method_name(recipe.method)}"
@@ -130,7 +99,7 @@ class Training:
         self.test: tuple[Tensor, Tensor] | None = None
         if ranks.first and images.test_x is not None and images.test_y is not None and len(images.test_x):
             self.test = images.test_x.to(device), images.test_y.to(device)
-        wanted = recipe.evaluate.unlabelled if ranks.first and projection is None else 0
+        wanted = recipe.evaluate.unlabelled if ranks.first and knows_classes else 0
         self.pool = make_pool(images, split, wanted, settings.seed, device)
         self._told_limit = False
         self._told_broken: set[str] = set()
@@ -175,7 +144,7 @@ class Training:
         if self.progress.step:
             self.screen.tell(f"going on after step {self.progress.step} of {self.recipe.train.steps}")
         feed = self.step.batches.feed
-        with closing(metrics), feed or nullcontext(), self.screen, _signals(not self.screen.quiet) as caught:
+        with closing(metrics), feed or nullcontext(), self.screen, collected(not self.screen.quiet) as caught:
             try:
                 self._steps(metrics, caught, started)
             except KeyboardInterrupt as again:
@@ -191,7 +160,7 @@ class Training:
             return
         broken = set[str]().union(*self.ranks.everyones(set(feed.files.broken)))
         if new := sorted(broken - self._told_broken):
-            self.screen.say(f"warning: {len(new)} files could not be read and were shown as grey: {told(new)}")
+            self.screen.say(f"warning: {len(new)} files could not be read and were shown as grey: {listed(new)}")
         self._told_broken |= broken
 
     def _begin_as_one(self) -> None:
@@ -208,7 +177,7 @@ class Training:
         if count >= MANY:
             views = self.recipe.evaluate.robust_views
             self.screen.tell(f"measuring the robust error: {views} strong views of {count:,} test images")
-        with Told("robust error", count, quiet=self.screen.quiet or count < MANY) as bar:
+        with Bar("robust error", count, quiet=self.screen.quiet or count < MANY) as bar:
             result = make_result(
                 self.recipe, self.images, self.split, self.progress, self.step.net, self.logits, self.views,
                 self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count, started, bar.advance,
@@ -342,6 +311,51 @@ class Training:
         )
 
 
+def _net_values(recipe: Recipe) -> dict[str, Any]:
+    """What `make_net` makes the net of, beside the shape of the images and their classes; model.safetensors has it."""
+    net, projection = recipe.net, recipe.method.projection
+    values: dict[str, Any] = {"name": net.name, "dropout": net.dropout, "momentum": net.batchnorm_momentum}
+    return values if projection is None else values | {"projection": projection}
+
+
+def _make_draws(recipe: Recipe, split: Split, views: Views, ranks: Ranks) -> Draws:
+    """What the steps draw; of images that the method does not need, none."""
+    settings, needs = recipe.train, recipe.method.needs
+    return Draws(
+        Plan(settings.seed),
+        needs,
+        views,
+        labelled=(settings.batch if needs.labelled else 0, len(split.labelled)),
+        unlabelled=(settings.batch * settings.ratio if needs.unlabelled else 0, len(split.unlabelled)),
+        scalars={**learning_rates(settings), "progress": lambda step: step / settings.steps},
+        ranks=ranks,
+    )
+
+
+def _make_feed(recipe: Recipe, images: Images, split: Split, draws: Draws, device: torch.device) -> Feed | None:
+    """Who reads pictures step by step; None where all are in memory."""
+    if images.files is None or not images.streamed:
+        return None
+    pools = {"labelled": split.labelled, "unlabelled": split.unlabelled}
+    read = {name: places for name, places in pools.items() if getattr(recipe.method.needs, name)}
+    return Feed(images.files, read, draws, device, recipe.data.decoders)
+
+
+def _without_effect(recipe: Recipe, net: torch.nn.Module, device: torch.device, ranks: Ranks) -> list[str]:
+    """What will not be as it was asked for, or not found again."""
+    found, momentum, settings = [], recipe.net.batchnorm_momentum, recipe.train
+    own = "net.batchnorm_momentum" not in recipe.settled and momentum != NetSettings().batchnorm_momentum
+    if own and not has_batchnorm(net):
+        what = f"net.batchnorm_momentum = {momentum}"
+        found.append(f"{what}: {recipe.net.name} has no BatchNorm, so it does nothing; leave it out")
+    if type(recipe.method).__module__ == "__main__":
+        what = f"{type(recipe.method).__name__} was written in a script or notebook"
+        found.append(f"{what}: in a file of its own the command line could read this run again")
+    if settings.sync_batchnorm and ranks.count > 1 and device.type == "cuda" and settings.kernels == "auto":
+        found.append("train.sync_batchnorm = true: with torch's kernels, the fused ones don't have it")
+    return found
+
+
 def _generator_state(device: torch.device) -> Tensor:
     return torch.cuda.get_rng_state() if device.type == "cuda" else torch.get_rng_state()
 
@@ -351,28 +365,3 @@ def _set_generator(device: torch.device, state: Tensor) -> None:
         torch.cuda.set_rng_state(state)
     else:
         torch.set_rng_state(state)
-
-
-@contextmanager
-def _signals(tell: bool) -> Iterator[list[int]]:
-    """Collects what stops a run so that the loop can finish its step, which is told; a second one acts at once."""
-    caught: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-    before: dict[int, Any] = {}
-
-    def catch(number: int, _: object) -> None:
-        caught.append(number)
-        signal.signal(number, before[number])
-        if tell:
-            with suppress(OSError):  # who reads it may be gone; the plain call, since a line may just be printed
-                os.write(2, b"\nstopping after this step, to save where it is; once more stops at once\n")
-
-    for number in stops():
-        before[number] = signal.signal(number, catch)
-    try:
-        yield caught
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -13,7 +13,7 @@ from maxmatch.data.datasets import Images, imagenet_folder, load_images
 from maxmatch.data.files import default_workers
 from maxmatch.data.layout import Listing, read_layout
 from maxmatch.data.pictures import Look, Say, load_pictures, look_at
-from maxmatch.errors import UsageError, told
+from maxmatch.errors import UsageError, listed
 from maxmatch.methods import PRETRAINING, method_name
 from maxmatch.methods.base import Consistency
 from maxmatch.nets.device import best_device
@@ -79,7 +79,7 @@ def describe(recipe: Recipe) -> str:
     labelled = sum(label >= 0 for label in listing.labels)
     shown = "" if recipe.data.labels == "all" else f" ({recipe.data.labels} of them shown)"
     held = f"{len(listing.test_files):,} for the test" if listing.test_files else "none for a test"
-    classes = f"{len(listing.classes)} classes ({told(listing.classes, 6)})"
+    classes = f"{len(listing.classes)} classes ({listed(listing.classes, 6)})"
     labels = f", {labelled:,} with a label{shown} of {classes}" if wants_labels else ""
     train = recipe.train
     length = f"{train.steps:,} steps (--steps)" if train.epochs is None else f"{train.epochs:,} epochs (--epochs)"

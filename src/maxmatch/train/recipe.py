@@ -207,8 +207,8 @@ class TrainSettings:
     init: str | None = None
     """A run folder or weight file whose weights it starts from; of a pretraining all but the head."""
     threads: int | Auto = "auto"
-    """How many threads of the CPU compute. `auto`: as many as torch takes. A run that goes on has as many again,
-    since the last bits of sums depend on it."""
+    """How many threads of the CPU compute. `auto`: as many as torch takes, but no more than there are cores for the
+    process, or for its container. A run that goes on has as many again, since the last bits of sums depend on it."""
     checkpoint_every: int = 1024
     """Steps between two checkpoints; 0, with `train.epochs`: once an epoch. One is written every five minutes and at
     the end in any case."""

@@ -16,7 +16,7 @@ from maxmatch import __version__
 from maxmatch.augment import Views
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import Split
-from maxmatch.errors import told as names_of
+from maxmatch.errors import listed
 from maxmatch.evaluate.errors import summary, top5_error
 from maxmatch.evaluate.robust import Robust, robust_errors
 from maxmatch.methods import method_name
@@ -38,11 +38,11 @@ def make_result(
     kernels: str,
     ranks: int,
     started: float,
-    told: Callable[[int], None] = lambda count: None,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> dict[str, Any]:
     """Every field of result.json. Errors are percent; what was not measured is None, never a missing key.
 
-    `started` is when the run began, less the time that it was stopped; `told` hears of each part of the test images.
+    `started` is when the run began, less the time that it was stopped; `advance` hears of each part of the test images.
     """
     method, logged = recipe.method, progress.last_log
     device = next(net.parameters()).device
@@ -52,7 +52,7 @@ def make_result(
         x, y = images.test_x.to(device), images.test_y.to(device)
         top5 = top5_error(logits(x), y)
         robust = robust_errors(
-            lambda view: logits(view).argmax(-1), x, y, views, recipe.evaluate.robust_views, recipe.train.seed, told
+            lambda view: logits(view).argmax(-1), x, y, views, recipe.evaluate.robust_views, recipe.train.seed, advance
         )
     consistency = method if isinstance(method, Consistency) else None
     return {
@@ -125,7 +125,7 @@ def untested(images: Images) -> list[str]:
 def warnings_of_test(images: Images) -> list[str]:
     names = untested(images)
     advice = "the error says nothing of it; label more of it, or test on some"
-    return [f"no test image is of {names_of(names)}: {advice}"] if names else []
+    return [f"no test image is of {listed(names)}: {advice}"] if names else []
 
 
 def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from maxmatch.errors import UsageError, said, tell, told
+from maxmatch.errors import UsageError, listed, said, tell
 from maxmatch.methods import make_method, method_class, method_name
 from maxmatch.methods.gone import Gone
 from maxmatch.methods.source import own_code
@@ -56,7 +56,7 @@ def saved_recipe(folder: Path) -> Recipe:
         name = str(section["name"])
         known = field_types(method_class(name))
         if lost := [option for option in section if option != "name" and option not in known]:
-            what = f"{folder / 'recipe.json'} has {told(lost)}, which {name} has no longer"
+            what = f"{folder / 'recipe.json'} has {listed(lost)}, which {name} has no longer"
             raise UsageError(f"{what}: restore its code as it was, or train anew into another folder")
     return Recipe.from_dict(values)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from maxmatch.errors import UsageError, told
+from maxmatch.errors import UsageError, listed
 from maxmatch.nets import head_prefix
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info
 from maxmatch.train.checkpoint import checkpoints, newest_weights
@@ -87,7 +87,7 @@ def _load(training: Training, start: Path) -> tuple[nn.Module, ModelInfo]:
 def _apart(theirs: Sequence[str], ours: Sequence[str]) -> str:
     """How the classes of two nets differ, in words."""
     only = [
-        f"{which} the class{'es' * (len(names) > 1)} {told(sorted(names), 5)}"
+        f"{which} the class{'es' * (len(names) > 1)} {listed(sorted(names), 5)}"
         for which, names in (("it has", {*theirs} - {*ours}), ("this run has", {*ours} - {*theirs}))
         if names
     ]

@@ -20,9 +20,8 @@ from torch import Tensor
 from maxmatch.augment import ResizedCrop
 from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
-from maxmatch.errors import tell
-from maxmatch.errors import told as told_names
-from maxmatch.evaluate.progress import Told
+from maxmatch.errors import listed, tell
+from maxmatch.evaluate.progress import Bar
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
 from maxmatch.train.finished import Finished, open_run
 
@@ -67,14 +66,14 @@ def label_unlabelled(
     kind = choose_format(format, out)
     call = "maxmatch.train.unlabelled.label_unlabelled(folder, out, data=...)"
     finished = open_run(run, device, data, call, now=True)
-    with Told("labelling", len(without_label(finished))) as told:
-        found = pseudo_labels(finished, k or finished.recipe.evaluate.robust_views, told.advance).next_first()
+    with Bar("labelling", len(without_label(finished))) as bar:
+        found = pseudo_labels(finished, k or finished.recipe.evaluate.robust_views, bar.advance).next_first()
     files = finished.images.files
     names = None if files is None else files.names
     if files is not None and files.broken:
         readable = torch.tensor([files.names[i] not in files.broken for i in found.position.tolist()], dtype=torch.bool)
         found = PseudoLabels(*(column[readable] for column in found))
-        tell(f"maxmatch: {len(files.broken)} files can't be read: {told_names(sorted(files.broken))}")
+        tell(f"maxmatch: {len(files.broken)} files can't be read: {listed(sorted(files.broken))}")
     first = "index" if names is None else "path"
     try:
         with writing_rows(out, kind, (first, "label", "confidence", "disagreement")) as write:
@@ -84,10 +83,10 @@ def label_unlabelled(
     return len(found.position)
 
 
-def pseudo_labels(finished: Finished, k: int, told: Callable[[int], None] = lambda count: None) -> PseudoLabels:
+def pseudo_labels(finished: Finished, k: int, advance: Callable[[int], None] = lambda count: None) -> PseudoLabels:
     """Pseudo-label, confidence and disagreement over k strong views of all images that have no label, in pool order.
 
-    `told` is called with the number of images after each chunk.
+    `advance` is called with the number of images after each chunk.
     """
     plan, pool = Plan(finished.recipe.train.seed), len(finished.images.y)
     wanted = without_label(finished)
@@ -96,7 +95,7 @@ def pseudo_labels(finished: Finished, k: int, told: Callable[[int], None] = lamb
         index = torch.from_numpy(wanted[wanted // CHUNK == number])
         if len(index):
             parts.append(_judge(finished, plan, number, index, k))
-            told(len(index))
+            advance(len(index))
     if not parts:
         return PseudoLabels(torch.zeros(0).long(), torch.zeros(0).long(), torch.zeros(0), torch.zeros(0))
     return PseudoLabels(*(torch.cat(columns) for columns in zip(*parts, strict=True)))
