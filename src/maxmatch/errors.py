@@ -31,8 +31,13 @@ class UsageError(UserError):
     code = 2
 
 
-class Interrupted(UserError):
-    """A signal ended the run after its checkpoint was saved: exit code 128 + signal."""
+class Interrupted(BaseException):
+    """A signal ended the run after its checkpoint was saved: exit code 128 + signal.
+
+    No `except Exception` around a run may take it for a run that failed, and begin the next.
+    """
+
+    from_rank = False
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
@@ -80,7 +85,9 @@ def said(problem: Exception) -> str:
 
 def tell(line: str) -> None:
     """A line on standard error. Nobody may read it any more, or the log's disk is full: no reason to end a training."""
-    with suppress(OSError):
+    if sys.stderr is None:  # then Python would print it to standard output
+        return
+    with suppress(OSError, ValueError):  # ValueError: it was closed
         print(line.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)  # of names that are no text
 
 

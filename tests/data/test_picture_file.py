@@ -8,9 +8,10 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from maxmatch.data.picture_file import read_image
+from maxmatch.data.picture_file import fit_picture, open_image, read_image
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "CMYK", "1", "LA", "I;16"])
@@ -96,3 +97,26 @@ def test_many_pixels_are_no_warning_but_too_many_are_refused(tmp_path):
     assert done.stdout == "True False (40, 40) 40\n"
     assert "Warning" not in done.stderr
     assert done.stderr.endswith("too many.png: cannot be read as a picture (over 2,000 pixels)\n")
+
+
+@pytest.mark.parametrize(("shape", "times"), [((3, 32, 32), 8), ((1, 24, 32), 16), ((3, 32, 32), 40)])
+def test_a_large_jpeg_is_decoded_smaller_and_looks_the_same(tmp_path, shape, times):
+    """Oracle: the whole picture, scaled by PIL."""
+    height, width = (length * times for length in shape[1:])
+    rows, columns = np.mgrid[:height, :width]
+    waves = 127 + 60 * np.sin(rows * 9 / height) + 60 * np.cos(columns * 7 / width)
+    picture = Image.fromarray(np.stack([waves, waves[::-1], 255 - waves], -1).astype(np.uint8))
+    picture.save(tmp_path / "x.jpg", quality=95)
+    assert open_image(tmp_path / "x.jpg", shape[0], (4 * 32, 4 * 32)).width <= width // 2
+    found = read_image(tmp_path / "x.jpg", shape).double()
+    whole = fit_picture(open_image(tmp_path / "x.jpg", shape[0]), shape).double()
+    assert not torch.equal(found, whole)  # it is indeed another decoding
+    assert (found - whole).abs().max() <= 4
+    assert (found - whole).abs().mean() < 0.7
+
+
+def test_a_jpeg_that_is_not_much_larger_is_read_whole(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (7 * 32, 7 * 40, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "x.jpg")
+    whole = fit_picture(open_image(tmp_path / "x.jpg", 3), (3, 32, 32))
+    assert torch.equal(read_image(tmp_path / "x.jpg", (3, 32, 32)), whole)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,10 @@ import torch
 from PIL import Image
 
 import maxmatch
+from maxmatch import progress
 from maxmatch.cli import run as command
 from maxmatch.errors import UsageError, UserError
-from maxmatch.evaluate import label, progress
+from maxmatch.evaluate import label
 from maxmatch.evaluate.label import batch_size, batches, label_folder, read_ahead
 from maxmatch.evaluate.rows import choose_format, writing_rows
 from maxmatch.train.fit import fit
@@ -225,7 +227,7 @@ def test_rows_stay_in_the_pipe_while_a_bar_is_on_the_terminal():
     pty = pytest.importorskip("pty")
     script = (
         "from maxmatch.evaluate.rows import *\n"
-        "from maxmatch.evaluate.progress import Bar\n"
+        "from maxmatch.progress import Bar\n"
         "with writing_rows(None, 'csv', ['n']) as write, Bar('working', 3) as bar:\n"
         "    for n in range(3): write([{'n': n}]); bar.advance(1)\n"
     )
@@ -245,11 +247,9 @@ def test_long_work_is_not_silent(run, pictures, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "SILENCE", -1.0)
     monkeypatch.setattr(label, "BATCH", 100)
     label_folder(run, pictures, tmp_path / "a.csv")
-    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith("labelling")] == [
-        "labelling 100/300",
-        "labelling 200/300",
-        "labelling 300/300",
-    ]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("labelling")]
+    assert [line.partition(", about ")[0] for line in lines] == [f"labelling {done}/300" for done in (100, 200, 300)]
+    assert [line.endswith(" left") for line in lines] == [True, True, False]
 
 
 def test_where_no_file_can_be_read_it_is_an_error_and_no_file_is_written(run, tmp_path, capsys):
@@ -266,3 +266,19 @@ def test_where_no_file_can_be_read_it_is_an_error_and_no_file_is_written(run, tm
         label_folder(run, tmp_path, tmp_path / "a.csv")
     Image.new("L", (8, 8)).save(tmp_path / "good.png")
     assert label_folder(run, tmp_path, tmp_path / "a.csv") == 2
+
+
+def test_a_signal_ends_a_command_and_leaves_nothing_half_written(run, pictures, tmp_path, monkeypatch, capsys):
+    whole = label.rows
+
+    def stopped(*given):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return whole(*given)
+
+    monkeypatch.setattr(label, "rows", stopped)
+    out = tmp_path / "out" / "labels.csv"
+    out.parent.mkdir()
+    assert command(["predict", str(run), str(pictures), "--out", str(out)]) == 143
+    assert list(out.parent.iterdir()) == []
+    assert capsys.readouterr().err.endswith("\nmaxmatch: stopped\n")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL

@@ -284,3 +284,44 @@ def test_equal_models_are_equal_files(tmp_path):
     assert metadata["other"] == "word"
     assert json.loads(metadata["classes"]) == ["a", "\u00e4"]
     assert all(torch.equal(tensors[name], value) for name, value in net.state_dict().items())
+
+
+def test_a_model_is_loaded_without_a_draw(tmp_path, monkeypatch):
+    """By the generator that is torch's one, another thread may be training."""
+    for name, channels in (("wrn-10-1", 1), ("plain-conv", 1), ("resnet18", 3), ("timm:test_resnet", 3)):
+        net = make_net(name, 2, channels)
+        save_model(
+            tmp_path / "m.safetensors", net, ModelInfo(("a", "b"), Preprocessing(channels, 32, 32), {"name": name})
+        )
+        before = torch.get_rng_state()
+        with monkeypatch.context() as patched:
+            patched.setattr(torch.random, "fork_rng", lambda *_: pytest.fail("it draws"))
+            found, _ = load_model(tmp_path / "m.safetensors")
+        assert torch.equal(before, torch.get_rng_state())
+        images = torch.randn(2, channels, 32, 32)
+        set_mode(net, "eval")
+        assert torch.equal(found(images), net(images)), name
+        found.load_state_dict({key: torch.zeros_like(value) for key, value in found.state_dict().items()})
+        assert load_model(tmp_path / "m.safetensors")[0](images).abs().sum() > 0  # the file is as it was
+
+
+class Tabled(torch.nn.Linear):
+    """A net with a table that is not saved."""
+
+    def __init__(self, classes, channels):
+        super().__init__(channels, classes)
+        self.register_buffer("table", torch.arange(3.0), persistent=False)
+
+    def forward(self, x):
+        return super().forward(x.mean((2, 3))) + self.table.sum()
+
+
+def test_a_net_with_more_than_its_weights_is_made_whole(tmp_path):
+    net = Tabled(2, 1)
+    info = ModelInfo(("a", "b"), Preprocessing(1, 8, 8), {"name": "nets.test_nets:Tabled"})
+    save_model(tmp_path / "m.safetensors", net, info)
+    before = torch.get_rng_state()
+    found, _ = load_model(tmp_path / "m.safetensors")
+    assert torch.equal(before, torch.get_rng_state())
+    images = torch.randn(2, 1, 8, 8)
+    assert torch.equal(found(images), net(images))

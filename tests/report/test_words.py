@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ import torch
 
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Answers, Measured
-from maxmatch.report.words import advice, answer, facts, figures, title
+from maxmatch.report.words import advice, after_labelling, answer, facts, figures, title
+from maxmatch.train.recipe import DataSettings
 from maxmatch.train.recipes import compose
 
 GOOD = {"error": {"last": 5.0, "median20": 5.0, "best": 5.0}, "steps": 800, "seconds": 30.0, "steps_per_second": 26.7,
@@ -192,3 +194,18 @@ def test_a_run_that_guesses_is_told_so_and_not_to_believe_more_of_it():
 def test_a_method_of_ones_own_that_keeps_nothing_is_told_so_first():
     run = run_of("freematch", mask_rate=0.0, robust_error=40.0)
     assert advice(run, Measured())[0].why == "No unlabelled image taught anything: look at how many the method keeps."
+
+
+def test_who_labels_more_is_told_where_and_what_to_type_then():
+    photos = DataSettings(name="folder", path="/my photos")
+    told = "Label some: move the first of them, not copy, into labeled/CLASS/, then type maxmatch train '/my photos' "
+    assert after_labelling(Path("runs/a"), photos) == f"{told}--init runs/a --out runs/a-more-labels"
+    by_table = after_labelling(Path("runs/a"), replace(photos, label_file="/l.csv"))
+    assert "add rows to the table, then type maxmatch train '/my photos' --labels /l.csv --init runs/a" in by_table
+    assert after_labelling(Path("runs/a"), DataSettings(name="digits")) is None
+
+
+def test_the_cost_is_told_from_start_to_result():
+    (cost,) = [fact for fact in facts(run_of(seconds=75.0, seconds_total=254.0), Measured()) if fact.name == "Cost"]
+    assert cost.text == "75 s"
+    assert cost.note.startswith("4.2 min from start to result: ")

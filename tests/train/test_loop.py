@@ -716,7 +716,7 @@ def test_the_whole_time_is_counted_and_what_takes_long_is_said(tiny, tmp_path, m
 
     monkeypatch.setattr(result_module, "robust_errors", slowly)
     monkeypatch.setattr(loop_module, "MANY", 1)
-    monkeypatch.setattr("maxmatch.evaluate.progress.SILENCE", -1.0)
+    monkeypatch.setattr("maxmatch.progress.SILENCE", -1.0)
     result = fit(tiny(train={"steps": 2}), tmp_path / "a", started=begun)
     assert result["seconds_total"] >= round(ended[0] - begun, 3)
     images = result["test_images"]

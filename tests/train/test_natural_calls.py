@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 import maxmatch
 from maxmatch.errors import UsageError
 from maxmatch.evaluate.classifier import Classifier
+from maxmatch.train.step import Step
 
 
 @pytest.fixture
@@ -63,3 +67,53 @@ def test_what_can_not_be_is_one_line(call, line):
     with pytest.raises(UsageError, match=line) as told:
         call()
     assert "\n" not in str(told.value)
+
+
+def test_a_run_is_the_same_in_whatever_mode_it_is_called(tiny, tmp_path):
+    """Oracle: the run in none. Afterwards the caller has his modes again."""
+    maxmatch.fit(tiny(), tmp_path / "plain", quiet=True)
+    torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+            maxmatch.fit(tiny(), tmp_path / "within", quiet=True)
+            assert torch.is_autocast_enabled("cpu")
+            assert torch.is_autocast_cache_enabled()
+            assert torch.is_inference_mode_enabled()
+        assert torch.get_default_dtype() == torch.float64
+        assert torch.is_deterministic_algorithms_warn_only_enabled()
+    finally:
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+    plain, within = (load_file(tmp_path / name / "model.safetensors") for name in ("plain", "within"))
+    assert all(torch.equal(plain[name], within[name]) for name in plain)
+
+
+def test_all_warnings_go_where_they_are_asked_to(tiny, tmp_path, capfd):
+    said = []
+    maxmatch.fit(tiny(method={"threshold": 1.0}), tmp_path / "a", quiet=True, warn=said.append)
+    assert said == ["no unlabelled image taught anything in the last steps, the method kept none"]
+    assert capfd.readouterr().err == ""
+
+
+def test_a_stop_is_taken_for_no_failure(tiny, tmp_path, monkeypatch):
+    whole = Step.__call__
+
+    def stopped(self, t):
+        os.kill(os.getpid(), signal.SIGINT)
+        whole(self, t)
+
+    monkeypatch.setattr(Step, "__call__", stopped)
+    with pytest.raises(BaseException, match="nothing is lost") as raised:
+        maxmatch.fit(tiny(), tmp_path / "a", quiet=True)
+    assert not isinstance(raised.value, Exception)
+
+
+@pytest.mark.parametrize("stream", [None, "closed"])
+def test_a_standard_error_that_is_gone_ends_nothing(tiny, tmp_path, monkeypatch, capsys, stream):
+    if stream is not None:
+        stream = (tmp_path / "log").open("w")
+        stream.close()
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert maxmatch.fit(tiny(), tmp_path / "a")["steps"] == 12
+    assert capsys.readouterr().out == ""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
@@ -36,6 +37,7 @@ from maxmatch.train.judge import judge
 from maxmatch.train.pictures import describe, suited
 from maxmatch.train.recipes import compose
 from maxmatch.train.step import Step
+from maxmatch.train.unlabelled import label_unlabelled
 
 QUICK = {"train": {"steps": 6, "batch": 4, "ratio": 2, "evaluate_every": 3, "checkpoint_every": 3, "log_every": 3}}
 
@@ -527,3 +529,32 @@ def test_a_table_that_was_moved_is_asked_for_and_found_again(photos, tmp_path, c
     words = ["train", str(photos), "--labels", str(tmp_path / "moved.csv"), "--resume", "--out", str(tmp_path / "a")]
     assert run(words) == 0
     assert run(["evaluate", str(tmp_path / "a")]) == 0
+
+
+def test_a_run_goes_on_with_its_own_pictures_or_is_refused_before_one_is_read(photos, tmp_path, monkeypatch):
+    root = tmp_path / "my photos"
+    shutil.copytree(photos, root)
+    fit(recipe_of(root, train={"steps": 2, "checkpoint_every": 1}), tmp_path / "a", quiet=True)
+    first = next((root / "unlabeled").iterdir())
+    shutil.copy(first, first.with_name("another" + first.suffix))
+    monkeypatch.setattr("maxmatch.train.fit.load_data", lambda *_: pytest.fail("pictures are read"))
+    line = f"type maxmatch train '{root}' --init {tmp_path / 'a'} --out ANOTHER"
+    with pytest.raises(UserError, match=re.escape(line)):
+        fit(recipe_of(root, train={"steps": 4, "checkpoint_every": 1}), tmp_path / "a", resume=True, quiet=True)
+
+
+def test_intervals_are_those_of_the_steps_that_are_asked_for(photos):
+    recipe = compose(str(photos), given={"train": {"steps": 60, "device": "cpu"}})
+    assert (recipe.train.evaluate_every, recipe.train.log_every, recipe.train.checkpoint_every) == (3, 3, 6)
+    assert compose(str(photos), given={"train": {"device": "cpu"}}).train.evaluate_every == 50
+
+
+def test_only_who_is_judged_by_the_test_reads_it(photos, tmp_path, monkeypatch):
+    fit(recipe_of(photos, train={"steps": 2}), tmp_path / "a", quiet=True)
+    read = []
+    whole = Files.read_all
+    monkeypatch.setattr(Files, "read_all", lambda self, *given: (read.extend(self.names), whole(self, *given))[1])
+    label_unlabelled(tmp_path / "a", tmp_path / "next.csv")
+    assert not [name for name in read if name.startswith("test/")]
+    judge(tmp_path / "a")
+    assert [name for name in read if name.startswith("test/")]

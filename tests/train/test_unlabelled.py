@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import maxmatch
+from maxmatch import progress
 from maxmatch.augment import Views, Weak, randaugment
 from maxmatch.data.files import Files
 from maxmatch.data.plan import Plan
 from maxmatch.errors import UserError
-from maxmatch.evaluate import progress
 from maxmatch.train import unlabelled
 from maxmatch.train.finished import open_run
 from maxmatch.train.unlabelled import CHUNK, PseudoLabels, label_unlabelled, pseudo_labels

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -14,7 +15,8 @@ from maxmatch import __version__
 from maxmatch.cli import listing, measuring, pretraining, publishing, storing, training, using  # noqa: F401  commands
 from maxmatch.cli.app import app, speaks
 from maxmatch.cli.mistakes import as_setting, bad_value
-from maxmatch.errors import Unsaid, UserError, tell
+from maxmatch.errors import Interrupted, Unsaid, UserError, tell
+from maxmatch.train.signals import handled
 
 # As a newcomer meets them; --help follows.
 ORDER = (
@@ -57,10 +59,11 @@ def leave(code: int) -> NoReturn:
 def run(arguments: list[str]) -> int:
     """The exit code of a command: 0, 1 an error, 2 wrong words, 130 and 143 a signal."""
     try:
-        outcome = typer.main.get_command(app).main(arguments, prog_name="maxmatch", standalone_mode=False)
+        with handled(_stop) if os.environ.get("WORLD_SIZE", "1") == "1" else nullcontext():
+            outcome = typer.main.get_command(app).main(arguments, prog_name="maxmatch", standalone_mode=False)
     except Unsaid as error:
         return error.code
-    except UserError as error:
+    except (UserError, Interrupted) as error:
         return _fail(str(error), error.code, error.from_rank)
     except ClickException as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -77,6 +80,11 @@ def run(arguments: list[str]) -> int:
     except OSError as error:
         return _fail(f"{error.filename or ''}: {error.strerror or error}".lstrip(": "), 1)
     return _fail("stopped", 130) if outcome == 130 else outcome if isinstance(outcome, int) else 0
+
+
+def _stop(number: int) -> None:
+    """A signal ends a command as Ctrl-C does, so that what it has half written is cleared away."""
+    raise KeyboardInterrupt if number == signal.SIGINT else Interrupted("stopped", number)
 
 
 def _fail(message: str, code: int, from_rank: bool = False) -> int:

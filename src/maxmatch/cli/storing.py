@@ -115,7 +115,7 @@ def _shard(folder: str | None, out: Path | None, labels: Path | None, size: int)
         raise UsageError("data shard: two folders are wanted; type maxmatch data shard ./photos ./shards")
     from maxmatch.data.layout import read_layout
     from maxmatch.data.shards import Member, is_sharded, write_shards
-    from maxmatch.evaluate.progress import Bar
+    from maxmatch.progress import Bar
 
     root = Path(folder)
     if is_sharded(root):

@@ -162,7 +162,7 @@ def preview(
     refuse_to_replace(out, force, ours=OURS)
     if recipe.data.name == "folder":
         tell(describe(recipe))
-    found = load_data(recipe, tell)
+    found = load_data(recipe, quiet=False)
     for note in (*found.notes, *warnings_of_test(found)):
         tell(f"warning: {note}")
     sheet = draw_sheet(found, make_views(recipe.augment, found.side), k, images, seed)
@@ -245,7 +245,13 @@ def print_result(out: Path, result: dict[str, Any], report: bool = False) -> Non
     if error is not None and (images := result.get("test_images")):  # a run of an earlier version has not counted them
         told += f", {round(error * images / 100):,} of {images:,} test images"
     after = f"maxmatch evaluate {run}" if error is not None else f"maxmatch predict {run} DIR"
-    tell(f"{told}; {result['seconds']:.0f} s. Next: {after}")
+    tell(f"{told}; {_cost(result)}. Next: {after}")
+
+
+def _cost(result: dict[str, Any]) -> str:
+    """The time from the start of the process, and how much of it was training."""
+    loop, whole = result["seconds"], result["seconds_total"]
+    return f"{whole:.0f} s, {loop:.0f} of them training" if whole - loop > 5 else f"{loop:.0f} s"
 
 
 def process_start() -> float:

@@ -132,6 +132,7 @@ def predict(
         label_unlabelled(run_folder, out, device, k=k, format=format)
         if out is not None:
             print(out)
+            _tell_how_to_go_on(run_folder)
         return
     if folder is None:
         raise UsageError("what is to be labelled? Type maxmatch predict RUN DIR, or maxmatch predict --unlabeled RUN")
@@ -144,6 +145,15 @@ def predict(
         tell(f"maxmatch: {bad} files were left out")
     if out is not None:
         print(out)
+
+
+def _tell_how_to_go_on(run_folder: Path) -> None:
+    """What is done with a list of what to label next."""
+    from maxmatch.report.words import after_labelling
+    from maxmatch.train.resume import saved_data
+
+    if (how := after_labelling(run_folder, saved_data(run_folder))) is not None:
+        tell(f"maxmatch: {how}")
 
 
 @app.command()

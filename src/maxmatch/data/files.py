@@ -86,8 +86,8 @@ class Files:
         slot[:] = GREY
         return self.slot, self.slot
 
-    def read_all(self, reached: Callable[[int], None] = lambda done: None) -> tuple[Tensor, Tensor]:
-        """All slots (N, C, side, side) and sizes (N, 2); `reached` is called with how many are done."""
+    def read_all(self, advance: Callable[[], None] = lambda: None) -> tuple[Tensor, Tensor]:
+        """All slots (N, C, side, side) and sizes (N, 2); `advance` is called after each."""
         count = len(self.names)
         slots = torch.empty(count, self.channels, self.slot, self.slot, dtype=torch.uint8)
         sizes = torch.empty(count, 2, dtype=torch.int32)
@@ -96,14 +96,14 @@ class Files:
             read = ahead(pool, lambda n: self.read_into(n, places[n]), range(count), 4 * self.workers)
             for number, size in enumerate(read):
                 sizes[number] = torch.tensor(size, dtype=torch.int32)
-                reached(number + 1)
+                advance()
         return slots, sizes
 
-    def try_all(self, reached: Callable[[int], None] = lambda done: None) -> None:
+    def try_all(self, advance: Callable[[], None] = lambda: None) -> None:
         """Read every file once and keep nothing but the names of those that are `broken`."""
         with ThreadPoolExecutor(self.workers) as pool:
-            for number, _ in enumerate(ahead(pool, self.read, range(len(self.names)), 4 * self.workers)):
-                reached(number + 1)
+            for _ in ahead(pool, self.read, range(len(self.names)), 4 * self.workers):
+                advance()
 
 
 def _is_alone(place: Path, error: OSError) -> bool:

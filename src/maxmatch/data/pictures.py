@@ -14,7 +14,8 @@ from PIL import Image
 from maxmatch.data.datasets import Images
 from maxmatch.data.files import Files, default_workers
 from maxmatch.data.layout import Listing, read_layout
-from maxmatch.errors import FEW, UsageError, UserError, listed
+from maxmatch.errors import FEW, UsageError, UserError, listed, tell
+from maxmatch.progress import Bar
 
 LOOKED_AT = 200_000  # more pictures than that are not tried before they are streamed; broken ones are then grey
 SAMPLE = 200  # so many pictures are looked at to choose a size
@@ -65,7 +66,8 @@ def load_pictures(
     labels: bool = True,
     memory: int = 2**62,
     test: bool = True,
-    say: Say = lambda line: None,
+    say: Say = tell,
+    quiet: bool = False,
     name: str = "folder",
     left_out: Sequence[str] | None = None,
 ) -> Images:
@@ -74,9 +76,9 @@ def load_pictures(
     Test pictures show the `middle` share of their short side. `resident` keeps the others in memory, None if they take
     at most `memory` bytes. Broken files are named, counted and left out, or, with `strict`, refused: all are read once
     for that. `left_out` are those of a run that goes on. Without `labels` none are needed; without `test` no test
-    picture is read.
+    picture is read. `say` hears of what is wrong and how far it is, unless `quiet`.
     """
-    root = Path(root)
+    root, say = Path(root), _silent if quiet else say
     listing = read_layout(root, label_file, strict, labels)
     workers = default_workers() if workers is None else max(1, workers)
     if left_out is not None:
@@ -90,14 +92,20 @@ def load_pictures(
         share = middle if whole else 1.0
         return Files(root, names, channels, length, whole, workers, share, listing.shards)
 
+    def bar(what: str, read: Files) -> Bar:
+        return Bar(what, len(read.names), quiet or not read.names, say)
+
     train, judged = files(listing.files, slot, fitted), files(listing.test_files if test else (), side, True)
     x = torch.empty(0, channels, slot, slot, dtype=torch.uint8)
     sizes = None
     if resident:
-        x, sizes = train.read_all(_progress("reading pictures", len(listing.files), say))
+        with bar("reading pictures", train) as each:
+            x, sizes = train.read_all(each.advance)
     elif left_out is None and len(listing.files) <= LOOKED_AT:
-        train.try_all(_progress("looking at pictures", len(listing.files), say))
-    test_x, _ = judged.read_all(_progress("reading test pictures", len(judged.names), say))
+        with bar("looking at pictures", train) as each:
+            train.try_all(each.advance)
+    with bar("reading test pictures", judged) as each:
+        test_x, _ = judged.read_all(each.advance)
     broken = {**train.broken, **judged.broken}
     if broken:
         listing, x, sizes, test_x = _left_out(listing, broken, x, sizes, test_x, strict, say)
@@ -120,6 +128,10 @@ def load_pictures(
         left_out=gone,
         tested=listing.test_files if has_test else (),
     )
+
+
+def _silent(line: str) -> None:
+    pass
 
 
 def _left_out(
@@ -167,14 +179,3 @@ def _with_reasons(broken: dict[str, str]) -> str:
         groups.setdefault(f"{why[1]}: " if why else "", []).append(name)
     few = max(1, FEW // len(groups))
     return "; ".join(why + listed(names, few) for why, names in groups.items())
-
-
-def _progress(what: str, count: int, say: Say) -> Callable[[int], None]:
-    """Says how far it has come, each tenth of work that takes a while."""
-    every = max(1000, count // 10)
-
-    def told_so_far(done: int) -> None:
-        if done % every == 0 and done < count:
-            say(f"{what}: {done:,} of {count:,}")
-
-    return told_so_far

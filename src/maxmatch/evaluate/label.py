@@ -22,8 +22,8 @@ from maxmatch.data.label_file import is_text
 from maxmatch.data.picture_file import read_image
 from maxmatch.errors import UsageError, UserError, listed, tell
 from maxmatch.evaluate.classifier import Classifier, load
-from maxmatch.evaluate.progress import Bar
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
+from maxmatch.progress import Bar
 
 PORTION = 32  # files that a thread decodes at a time
 BATCH = 256  # pictures that the net sees at a time, at most

@@ -51,9 +51,7 @@ def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
     """Rebuild the net of a weight file, in eval mode on the CPU."""
     tensors, metadata = read_tensors(path)
     info = _info(path, metadata)
-    channels, *size = info.preprocessing.shape
-    with torch.random.fork_rng([]):  # the weights it draws are replaced; the caller's generator stays where it was
-        net = make_net(classes=len(info.classes), channels=channels, size=(size[0], size[1]), **info.net)
+    net = _undrawn(info, tensors) or _drawn(info)
     dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), torch.float32)
     try:
         net.to(dtype).load_state_dict(tensors)
@@ -63,6 +61,30 @@ def load_model(path: Path) -> tuple[nn.Module, ModelInfo]:
         ) from None
     set_mode(net, "eval")
     return net, info
+
+
+def _undrawn(info: ModelInfo, tensors: Mapping[str, Tensor]) -> nn.Module | None:
+    """The net with nothing computed or drawn: by torch's one generator another thread may be training.
+
+    None where it has more than its weights, a table that is not saved for example, or can't be made without numbers.
+    """
+    try:
+        with torch.device("meta"):
+            net = _made(info)
+        net.load_state_dict({name: tensor.clone() for name, tensor in tensors.items()}, assign=True)
+    except Exception:  # in whatever way; the other one will tell
+        return None
+    return None if any(tensor.is_meta for tensor in (*net.parameters(), *net.buffers())) else net
+
+
+def _drawn(info: ModelInfo) -> nn.Module:
+    with torch.random.fork_rng([]):  # the weights it draws are replaced; the caller's generator stays where it was
+        return _made(info)
+
+
+def _made(info: ModelInfo) -> nn.Module:
+    channels, height, width = info.preprocessing.shape
+    return make_net(classes=len(info.classes), channels=channels, size=(height, width), **info.net)
 
 
 def read_info(path: Path) -> ModelInfo:

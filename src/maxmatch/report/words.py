@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from maxmatch.errors import listed
@@ -14,9 +15,11 @@ from maxmatch.methods.supervised import Supervised
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Measured
 from maxmatch.report.repeat import command
+from maxmatch.train.recipe import DataSettings
 
 NOT_MEASURED = "not measured"
 FEW = 100  # fewer test images say little of calibration, and not much of the error
+SHORTEST = 1000  # steps: what the shortest recipes have, about; fewer are a trial
 SEVERAL = 5  # test images: a difference by fewer is no reason to train anew
 
 
@@ -110,8 +113,19 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
         why = (
             "More labels nearly always help. The images below that the model is least sure of come first in this list."
         )
-        made.append(Advice(why, out))
+        after = after_labelling(run.path, run.recipe.data)
+        made.append(Advice(f"{why} {after}." if after else why, out))
     return made
+
+
+def after_labelling(folder: Path, data: DataSettings) -> str | None:
+    """What to do with a list of what to label next, where the pictures lie in a folder of one's own."""
+    if data.name != "folder" or data.path is None:
+        return None
+    labels = [] if data.label_file is None else ["--labels", data.label_file]
+    table = "add rows to the table" if labels else "move the first of them, not copy, into labeled/CLASS/"
+    again = ["maxmatch", "train", data.path, *labels, "--init", str(folder), "--out", f"{folder}-more-labels"]
+    return f"Label some: {table}, then type {shlex.join(again)}"
 
 
 def percent(value: float | None, digits: int = 2) -> str:
@@ -146,7 +160,9 @@ def _pretrains(run: RunFolder) -> bool:
 def _cost_fact(run: RunFolder) -> Fact:
     seconds = run.figure("seconds")
     speed = run.figure("steps_per_second")
-    note = f"{run.steps:,} steps on {run.result.get('device', run.recipe.train.device)}"
+    whole = run.figure("seconds_total")
+    note = f"{duration(whole)} from start to result: " if whole and seconds and whole > seconds + 5 else ""
+    note += f"{run.steps:,} steps on {run.result.get('device', run.recipe.train.device)}"
     return Fact("Cost", duration(seconds), f"{note}, {speed:.3g} a second" if speed else note, "seconds", seconds)
 
 
@@ -221,7 +237,7 @@ def _guessing(run: RunFolder, found: Measured) -> list[Advice]:
     chance = 100 * (1 - 1 / len(found.classes))
     if run.error < 0.85 * chance:
         return []
-    steps = 4 * run.recipe.train.steps
+    steps = max(4 * run.recipe.train.steps, SHORTEST)
     why = f"It is hardly better than guessing, which errs by {chance:.0f} %. Train longer, or label more."
     return [Advice(why, command(run, {"train": {"steps": steps}}, f"{steps}-steps"))]
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 from maxmatch.data.datasets import Images
 from maxmatch.errors import UsageError, UserError
-from maxmatch.evaluate.progress import Bar
 from maxmatch.files import refuse_to_replace, write_safely
 from maxmatch.methods.base import Consistency
+from maxmatch.progress import Bar
 from maxmatch.theory import bounds
 from maxmatch.theory.bounds import Bound, Form
 from maxmatch.theory.checks import check_c0, check_delta, check_epsilon

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from maxmatch.errors import Unsaid, UserError
+from maxmatch.errors import Interrupted, Unsaid, UserError
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.decoders import Died
 from maxmatch.train.distributed import Ranks, first_to_fail
@@ -29,13 +29,13 @@ def one_voice(recipe: Recipe, folder: Path, ranks: Ranks) -> Iterator[None]:
     """The first rank that fails says why, in one line; the others, which fail by it or like it, are silent."""
     try:
         yield
-    except Exception as error:
+    except (Exception, Interrupted) as error:
         if ranks.count == 1:
             raise
-        said = _told(error, recipe, folder, ranks)
-        if not first_to_fail():
-            raise Unsaid(said.code if isinstance(said, UserError) else 1) from None
-        if not isinstance(said, UserError):
+        said, first = _told(error, recipe, folder, ranks), first_to_fail()
+        if not first:
+            raise Unsaid(said.code if isinstance(said, UserError | Interrupted) else 1) from None
+        if not isinstance(said, UserError | Interrupted):
             raise
         said.from_rank = True
         raise said from None
@@ -80,7 +80,7 @@ def _too_large(recipe: Recipe, ranks: Ranks) -> str:
     return f"{told}{more} by {ranks.command} {recipe.verb} and the rest as before, with --force --set {less}"
 
 
-def _told(error: Exception, recipe: Recipe, folder: Path, ranks: Ranks) -> Exception:
+def _told(error: BaseException, recipe: Recipe, folder: Path, ranks: Ranks) -> BaseException:
     """What to say of an error: that another process is gone, or that a weight is never used, in our words."""
     words = str(error)
     if not isinstance(error, RuntimeError):

@@ -52,11 +52,14 @@ def open_run(
     call: str = "maxmatch.judge(folder, data=...)",
     now: bool = False,
     warn: Callable[[str], None] = tell,
+    test: bool = True,
+    quiet: bool = False,
 ) -> Finished:
     """The run of a folder; `data` stands in for a data set by name. `call` is what to type in Python with such data.
 
     Pictures are those it was trained on; with `now`, where all labels of a folder were shown, those that are there now.
-    `warn` hears of a method that is not what it was.
+    `warn` hears of a method that is not what it was. Without `test` no test picture is read; unless `quiet` it says
+    how far it is.
     """
     recipe = read_recipe(folder, warn)
     classifier = load_classifier(folder, device)
@@ -65,7 +68,7 @@ def open_run(
     if data is None:
         refuse_moved(recipe, folder)
     left_out = saved_left_out(folder / "split.json")
-    images = load_data(_read_when_asked(recipe), left_out=left_out) if data is None else data
+    images = load_data(_read_when_asked(recipe), quiet, left_out, test=test) if data is None else data
     try:
         split = load_split(folder / "split.json", images.sha256())  # refuses other images than the run's own
     except OtherImages:

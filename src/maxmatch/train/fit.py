@@ -10,6 +10,7 @@ import functools
 import gc
 import json
 import os
+import shlex
 import threading
 import time
 import warnings
@@ -34,7 +35,7 @@ from maxmatch.data.split import (
     share_split,
     shares_follow,
 )
-from maxmatch.errors import UsageError, UserError, tell
+from maxmatch.errors import UsageError, UserError
 from maxmatch.files import alone_in, write_safely
 from maxmatch.nets.device import best_device, best_threads, find_device
 from maxmatch.nets.foreign import pixel_values
@@ -90,8 +91,9 @@ def fit(
     `data` stands in for a data set by name. `resume` goes on from the newest checkpoint of a run begun with the same
     recipe; `force` replaces a run that is there; `log` names what takes the figures beside metrics.jsonl, `tensorboard`
     or `wandb`. `started` is when the clock of seconds_total began. `warn` takes the warnings, which else go to standard
-    error. Started by torchrun, all processes call it alike: they train together, rank 0 writes, and each returns the
-    result.
+    error; `quiet` leaves these and nothing else. Ctrl-C and SIGTERM save a checkpoint and raise `errors.Interrupted`,
+    which is no `Exception`. Started by torchrun, all processes call it alike: they train together, rank 0 writes, and
+    each returns the result.
     """
     started = time.time() if started is None else started
     if not isinstance(recipe, Recipe):
@@ -183,7 +185,7 @@ def begin(
     find_device(recipe.train.device)
     if start is not None:
         start_info(start)
-    images = load_data(recipe, _teller(quiet or not ranks.first), ranks=ranks) if data is None else data
+    images = load_data(recipe, quiet, ranks=ranks) if data is None else data
     split = draw_split(recipe, images)
     recipe = settle_epochs(recipe, len(split.unlabelled), len(split.labelled))
     training = _build(recipe, folder, images, split, start, quiet, ranks)
@@ -223,7 +225,9 @@ def go_on(
         refuse_moved(recipe, folder)
     begun = (folder / "split.json").exists()
     left_out = saved_left_out(folder / "split.json") if begun else None
-    images = load_data(recipe, _teller(quiet or not ranks.first), left_out, ranks) if data is None else data
+    if data is None and recipe.data.of_pictures and left_out is not None:
+        _refuse_changed(recipe, folder, left_out)
+    images = load_data(recipe, quiet, left_out, ranks) if data is None else data
     digest = images.sha256()
     tested = images.test_sha256()
     split = load_split(folder / "split.json", digest, tested) if begun else draw_split(recipe, images)
@@ -245,8 +249,15 @@ def go_on(
     return training
 
 
-def _teller(quiet: bool) -> Callable[[str], None]:
-    return (lambda line: None) if quiet else tell
+def _refuse_changed(recipe: Recipe, folder: Path, left_out: Sequence[str]) -> None:
+    """Before a picture is read: refuse to go on with others than the run began with."""
+    try:
+        load_split(folder / "split.json", digest_of_pictures(recipe, left_out))
+    except OtherImages as error:
+        data = recipe.data
+        labels = ["--labels", data.label_file] if data.label_file else []
+        words = ["maxmatch", recipe.verb, data.path or data.name, *labels, "--init", str(folder), "--out", "ANOTHER"]
+        raise OtherImages(f"{error}: type {shlex.join(words)}") from None
 
 
 def draw_split(recipe: Recipe, images: Images) -> Split:
@@ -320,21 +331,45 @@ def torch_settings(recipe: Recipe) -> Iterator[None]:
     """torch, and on a CPU the memory it has freed, as the run wants them; afterwards the caller has torch as it was."""
     threads, cudnn = torch.get_num_threads(), torch.backends.cudnn
     compiles = recipe.train.step == "compiled" or (recipe.train.device == "cuda" and recipe.train.step != "eager")
-    held = (cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled())
+    held = (cudnn.benchmark, cudnn.deterministic, torch.get_default_dtype())
+    strict = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
     if recipe.train.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch asks for
     cudnn.benchmark, cudnn.deterministic = not recipe.train.deterministic, recipe.train.deterministic
     torch.use_deterministic_algorithms(recipe.train.deterministic)
+    torch.set_default_dtype(torch.float32)
     kept = recipe.train.device == "cpu" and keep_freed_memory()
     try:
-        with _room_to_compile() if compiles else nullcontext():
+        with _own_modes(), _room_to_compile() if compiles else nullcontext():
             yield
     finally:
         if kept:
             give_freed_memory_back()
         torch.set_num_threads(threads)
         cudnn.benchmark, cudnn.deterministic = held[:2]
-        torch.use_deterministic_algorithms(held[2])
+        torch.set_default_dtype(held[2])
+        torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
+
+
+@contextmanager
+def _own_modes() -> Iterator[None]:
+    """Within: gradients are kept and no precision is lowered, whatever the block is in that calls.
+
+    Not by an autocast that is off: inside of any other one torch keeps what it has cast, weights that a step has
+    changed among them.
+    """
+    lowered = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
+    cached = torch.is_autocast_cache_enabled()
+    for kind in lowered:
+        torch.set_autocast_enabled(kind, False)
+        torch.set_autocast_cache_enabled(False)
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            yield
+    finally:
+        for kind in lowered:
+            torch.set_autocast_enabled(kind, True)
+            torch.set_autocast_cache_enabled(cached)
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from maxmatch.data.datasets import Images
 from maxmatch.data.shards import is_sharded
 from maxmatch.errors import UserError, tell
 from maxmatch.evaluate.errors import error_rate, top5_error
-from maxmatch.evaluate.progress import Bar
 from maxmatch.evaluate.robust import robust_errors
+from maxmatch.progress import Bar
 from maxmatch.train.finished import open_run, seen_before
 from maxmatch.train.recipe import Recipe
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from maxmatch.errors import tell
 from maxmatch.files import write_safely
+from maxmatch.progress import roughly
 from maxmatch.train.loggers import Logger
 
 MINUTE = 60.0
@@ -68,19 +69,6 @@ def _step_of(line: str) -> float:
         return float(json.loads(line)["step"])
     except (ValueError, KeyError, TypeError):
         return float("inf")
-
-
-def roughly(seconds: float) -> str:
-    """A time to wait, no finer than an estimate is.
-
-    >>> roughly(3), roughly(52), roughly(357), roughly(9000), roughly(300_000)
-    ('10 s', '60 s', '6 min', '2.5 h', '3.5 days')
-    """
-    if seconds < 90:
-        return f"{max(10, 10 * math.ceil(seconds / 10))} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.1f} days"
 
 
 class Screen:
@@ -145,5 +133,5 @@ class Screen:
 
     def say(self, text: str) -> None:
         """A line that stays."""
-        with suppress(OSError, SystemExit):  # of a pipe that is closed rich makes an exit
+        with suppress(OSError, ValueError, SystemExit):  # of a pipe that is closed rich makes an exit
             self.console.print(text, highlight=False, markup=False, soft_wrap=True)

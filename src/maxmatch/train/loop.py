@@ -20,7 +20,6 @@ from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
 from maxmatch.errors import Interrupted, UsageError, UserError, listed
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
-from maxmatch.evaluate.progress import Bar
 from maxmatch.files import write_safely
 from maxmatch.methods import method_name
 from maxmatch.methods.mistakes import misspelled
@@ -28,6 +27,7 @@ from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import has_batchnorm
 from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
+from maxmatch.progress import Bar
 from maxmatch.train.batches import Batches, make_views
 from maxmatch.train.checkpoint import Progress, checkpoints, restore_checkpoint, save_checkpoint
 from maxmatch.train.distributed import Ranks
@@ -101,6 +101,7 @@ class Training:
             self.test = images.test_x.to(device), images.test_y.to(device)
         wanted = recipe.evaluate.unlabelled if ranks.first and knows_classes else 0
         self.pool = make_pool(images, split, wanted, settings.seed, device)
+        self._warn: Callable[[str], None] = lambda line: self.screen.say(f"warning: {line}")
         self._told_limit = False
         self._told_broken: set[str] = set()
 
@@ -108,6 +109,11 @@ class Training:
     def evaluated(self) -> torch.nn.Module:
         """The net that is judged and saved: the average (with decay 0 that is the net itself); pretrained, the net."""
         return self.step.average.net if self.recipe.method.projection is None else self.step.net
+
+    def warn(self, line: str) -> None:
+        """Of ranks the first warns; by what `run` was given for it, else in a line that stays."""
+        if self.ranks.first:
+            self._warn(line)
 
     def logits(self, images: Tensor) -> Tensor:
         """What the evaluated net says of uint8 images (N, C, H, W); eager: to compile takes longer than it saves."""
@@ -134,8 +140,9 @@ class Training:
         self, started: float, loggers: Sequence[Logger] = (), warn: Callable[[str], None] | None = None
     ) -> dict[str, Any]:
         """Do the steps that are left, and return what result.json holds; `started` is when the run's clock began."""
+        self._warn = warn or self._warn
         for warning in [*self.notes, *self.images.notes, *warnings_of(self.recipe, self.images, self.split)]:
-            warn(warning) if warn and self.ranks.first else self.screen.say(f"warning: {warning}")
+            self.warn(warning)
         self._begin_as_one()
         metrics = (
             Metrics(self.folder / "metrics.jsonl", self.progress.step, loggers) if self.ranks.first else Unwritten()
@@ -160,7 +167,7 @@ class Training:
             return
         broken = set[str]().union(*self.ranks.everyones(set(feed.files.broken)))
         if new := sorted(broken - self._told_broken):
-            self.screen.say(f"warning: {len(new)} files could not be read and were shown as grey: {listed(new)}")
+            self.warn(f"{len(new)} files could not be read and were shown as grey: {listed(new)}")
         self._told_broken |= broken
 
     def _begin_as_one(self) -> None:
@@ -183,7 +190,7 @@ class Training:
                 self.step.mode, "fused" if self.step.run.fused else "torch", self.ranks.count, started, bar.advance,
             )  # fmt: skip
         if self.progress.last_log.get("mask_rate") == 0:
-            self.screen.tell("warning: no unlabelled image taught anything in the last steps, the method kept none")
+            self.warn("no unlabelled image taught anything in the last steps, the method kept none")
         write_safely(self.folder / "result.json", (json.dumps(result, indent=2) + "\n").encode())
         return result
 

@@ -12,7 +12,7 @@ import torch
 from maxmatch.data.datasets import Images, imagenet_folder, load_images
 from maxmatch.data.files import default_workers
 from maxmatch.data.layout import Listing, read_layout
-from maxmatch.data.pictures import Look, Say, load_pictures, look_at
+from maxmatch.data.pictures import Look, load_pictures, look_at
 from maxmatch.errors import UsageError, listed
 from maxmatch.methods import PRETRAINING, method_name
 from maxmatch.methods.base import Consistency
@@ -31,7 +31,9 @@ METHOD: dict[str, Any] = {"name": "freematch", "k": 3, "over": "worst"}
 TINY = 40  # pictures of one size up to this are taken as they are
 
 
-def pictures(method: str | None, data: Mapping[str, Any], device: str = "auto") -> dict[str, dict[str, Any]]:
+def pictures(
+    method: str | None, data: Mapping[str, Any], device: str = "auto", steps: int | None = None
+) -> dict[str, dict[str, Any]]:
     """The settings that suit a folder: size of views, net, steps, and a method where none is asked for.
 
     `data` are the settings data.path and, where there is one, data.label_file. For a CPU some settings were tried on
@@ -42,11 +44,11 @@ def pictures(method: str | None, data: Mapping[str, Any], device: str = "auto") 
     on_gpu = (best_device() if device == "auto" else device) == "cuda"
     asked = data.get("side")
     side = int(str(asked)) if str(asked).isdigit() and int(str(asked)) >= 8 else None  # else it is refused further on
-    return {"method": {"name": method} if method else METHOD, **suited(look_at(listing), on_gpu, side)}
+    return {"method": {"name": method} if method else METHOD, **suited(look_at(listing), on_gpu, side, steps)}
 
 
-def suited(look: Look, on_gpu: bool, asked: int | None = None) -> dict[str, dict[str, Any]]:
-    """Settings for pictures that look like this, with views of the `asked` side if there is one.
+def suited(look: Look, on_gpu: bool, asked: int | None = None, steps: int | None = None) -> dict[str, dict[str, Any]]:
+    """Settings for pictures that look like this, with views of the `asked` side and for so many steps if there are.
 
     >>> photos = Look(pictures=10_000, classes=5, short_side=480, same_size=False, grey=False)
     >>> suited(photos, on_gpu=True)["net"]["name"], suited(photos, on_gpu=False)["data"]["side"]
@@ -57,8 +59,8 @@ def suited(look: Look, on_gpu: bool, asked: int | None = None) -> dict[str, dict
     side = max((s for s in SIDES if s <= min(look.short_side, largest)), default=SIDES[0])
     side = asked or (max(8, look.short_side) if fitted else side)
     canvas = None if fitted else -(-4 * side // 3 // 16) * 16  # a picture of 4:3 keeps a short side of `side`
-    steps = 20_000 if on_gpu else 1_000
-    often = steps // 20
+    steps = steps or (20_000 if on_gpu else 1_000)
+    often = max(1, steps // 20)
     net = {"name": "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"} if on_gpu else ON_CPU["net"]
     return {
         "data": {"labels": "all", "side": side, "canvas": canvas, "channels": 1 if look.grey else 3},
@@ -101,11 +103,14 @@ def _method(recipe: Recipe) -> str:
 
 def load_data(
     recipe: Recipe,
-    say: Say = lambda line: None,
+    quiet: bool = True,
     left_out: Sequence[str] | None = None,
     ranks: Ranks = Ranks(),  # noqa: B008  frozen
+    test: bool = True,
 ) -> Images:
     """The images that a recipe names: a data set, or a folder of pictures, less what a run that goes on left out.
+
+    Unless `quiet` it says how far it is. Without `test` no test picture is read.
 
     Ranks share the memory and the cores of their machine. All keep the pictures or none does; the first alone has the
     test, since it alone evaluates.
@@ -126,8 +131,8 @@ def load_data(
         strict=data.strict,
         labels=recipe.method.needs.labelled,
         memory=room,
-        test=ranks.first,
-        say=say,
+        test=test and ranks.first,
+        quiet=quiet or not ranks.first,
         name=data.name,
         left_out=left_out,
     )

@@ -270,7 +270,9 @@ def _layers_of_folder(base_name: str | None, asked: str | None, method: str, typ
     """A look at the folder goes over the recipe; over one that is named, the size of the views alone, or nothing."""
     from maxmatch.train.pictures import pictures
 
-    own = pictures(asked, typed.get("data", {}), str(typed.get("train", {}).get("device", "auto")))
+    train = typed.get("train", {})
+    steps = train.get("steps") if isinstance(train.get("steps"), int) and train["steps"] > 0 else None
+    own = pictures(asked, typed.get("data", {}), str(train.get("device", "auto")), steps)
     if method in PRETRAINING:
         own = {"data": own["data"], "net": {"name": own["net"]["name"]}, **_short_pretraining(own["train"])}
     elif base_name:  # a recipe that is named decides all but the size of the views; ImageNet's that too

@@ -97,6 +97,9 @@ def _saved_values(folder: Path) -> Values:
 
 def resumed_recipe(folder: Path, given: Mapping[str, Mapping[str, Any]], config: str | None = None) -> Recipe:
     """The recipe in `folder`, with what may differ taken from `given`: the device, more steps, and the intervals."""
+    if not folder.exists():
+        nothing = "a run that is stopped before its first step leaves none"
+        raise UsageError(f"there is no folder {folder}; {nothing}: type the same words without --resume")
     saved, given = saved_recipe(folder), with_nones(given)
     if config is not None:
         base, values = read_config(config)

@@ -21,8 +21,8 @@ from maxmatch.augment import ResizedCrop
 from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
 from maxmatch.errors import listed, tell
-from maxmatch.evaluate.progress import Bar
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
+from maxmatch.progress import Bar
 from maxmatch.train.finished import Finished, open_run
 
 CHUNK = 512  # images whose views are made at a time; part of the stream, so another number gives other views
@@ -65,7 +65,7 @@ def label_unlabelled(
     run, out = Path(run), None if out is None else Path(out)
     kind = choose_format(format, out)
     call = "maxmatch.train.unlabelled.label_unlabelled(folder, out, data=...)"
-    finished = open_run(run, device, data, call, now=True)
+    finished = open_run(run, device, data, call, now=True, test=False)
     with Bar("labelling", len(without_label(finished))) as bar:
         found = pseudo_labels(finished, k or finished.recipe.evaluate.robust_views, bar.advance).next_first()
     files = finished.images.files
