@@ -8,6 +8,7 @@ import math
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -50,6 +51,7 @@ def benchmarks(monkeypatch):
         "search",
         "equal_search",
         "sampling",
+        "busy",
     ):
         sys.modules.pop(name, None)
 
@@ -565,3 +567,22 @@ def test_averages_and_hardness_ask_a_run_as_it_was_judged(benchmarks, tmp_path, 
     size, wrong = hardness.scored(finished)
     assert found["wrong"] == pytest.approx(100 * wrong.double().mean().item())
     assert held[-1] == pytest.approx(100 * size.sort(descending=True).values[:224].sum().item() / size.sum().item())
+
+
+def test_steps_a_second_beside_busy_programs_are_those_of_runs(benchmarks, tmp_path, monkeypatch, capsys):
+    import busy
+    import record
+
+    monkeypatch.setattr(record, "FOLDER", tmp_path)
+    monkeypatch.setattr(busy, "cores", lambda: 1)
+    monkeypatch.setattr(busy, "SPINS", (0,))
+    monkeypatch.setattr(sys, "argv", ["busy.py", "--steps", "2"])
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    asked = []
+    whole = subprocess.run
+    monkeypatch.setattr(busy.subprocess, "run", lambda *a, **given: (asked.append(given["env"]), whole(*a, **given))[1])
+    busy.main()
+    rows = json.loads((tmp_path / "busy.json").read_text())["results"]
+    assert [(row["beside"], row["threads"], row["spins"]) for row in rows] == [(n, 1, 0) for n in (0, 0, 1, 1)]
+    assert all(row["steps_per_second"] > 0 for row in rows)
+    assert {environment["GOMP_SPINCOUNT"] for environment in asked} == {"0"}

@@ -2,9 +2,13 @@
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+import maxmatch
 from maxmatch import cores, fit
 from maxmatch.data.files import default_workers
 
@@ -42,3 +46,35 @@ def test_a_run_has_no_more_threads_than_its_container_has_cores(machine, tiny, t
     monkeypatch.setattr("torch.get_num_threads", lambda: 64)
     fit(tiny(train={"threads": "auto"}), tmp_path / "a", quiet=True)
     assert json.loads((tmp_path / "a" / "recipe.json").read_text())["train"]["threads"] == 1
+
+
+@pytest.mark.parametrize(
+    ("loaded", "given", "found"),
+    [
+        (False, {}, "10000"),
+        (False, {"GOMP_SPINCOUNT": "7"}, "7"),
+        (False, {"OMP_WAIT_POLICY": "ACTIVE"}, None),
+        (True, {}, None),
+    ],
+)
+def test_threads_wait_briefly_unless_the_user_has_said_how_or_torch_is_there(monkeypatch, loaded, given, found):
+    monkeypatch.setattr(os, "environ", dict(given))
+    if not loaded:
+        monkeypatch.delitem(sys.modules, "torch")
+    cores.wait_briefly()
+    assert os.environ.get("GOMP_SPINCOUNT") == found
+
+
+def test_the_command_says_so_before_torch_is_there():
+    script = (
+        "import os, sys\n"
+        "from maxmatch.cli import main\n"
+        "try: main(['--version'])\n"
+        "except SystemExit: print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
+    )
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    }
+    environment["PYTHONPATH"] = str(Path(maxmatch.__file__).parents[1])
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "10000 False"

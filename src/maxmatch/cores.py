@@ -1,9 +1,10 @@
-"""How many cores this process may use: a container's share of time counts, which torch and Python do not know."""
+"""How many cores this process may use, a container's share of time counted, and how its threads share them."""
 
 from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 
 SYSTEM = Path("/sys/fs/cgroup")  # where Linux says what a container may use
@@ -28,3 +29,13 @@ def _share() -> float:
         return int(most) / int(period) if most != "max" and int(most) > 0 else math.inf
     except (OSError, ValueError, ZeroDivisionError):  # another system, or no limit
         return math.inf
+
+
+def wait_briefly() -> None:
+    """Have threads that wait for one another free their core after a fraction of a millisecond; before torch is there.
+
+    By itself GNU's OpenMP, which torch has, keeps the core for several: time that the thread it waits for could use
+    where other programs keep the cores busy. Alone on its cores a run is as fast either way (benchmarks/busy.py).
+    """
+    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")

@@ -15,6 +15,7 @@ from maxmatch import __version__
 from maxmatch.cli import listing, measuring, pretraining, publishing, storing, training, using  # noqa: F401  commands
 from maxmatch.cli.app import app, speaks
 from maxmatch.cli.mistakes import as_setting, bad_value
+from maxmatch.cores import wait_briefly
 from maxmatch.errors import Interrupted, Unsaid, UserError, tell
 from maxmatch.train.signals import handled
 
@@ -33,6 +34,7 @@ ClickException: Any = typer.BadParameter.__mro__[2]
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run a command; every error is one line on standard error, and the exit code says which kind it was."""
+    wait_briefly()
     sys.path.append(os.getcwd())  # a method of your own, --method my_module:Mine, is found beside you
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by who began this process
