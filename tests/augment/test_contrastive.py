@@ -104,6 +104,14 @@ def test_small_pictures_are_not_blurred_and_words_say_what_was_done():
     assert JITTERS[3] == "hue"
 
 
+def test_a_blur_and_a_grey_picture_are_drawn_apart_from_each_other():
+    u = torch.full((2, Contrastive.uniforms), 0.9)
+    u[0, 9] = u[1, 10] = 0.1
+    draw = MOCO.sample(u, (8, 8))
+    assert draw.grey.tolist() == [True, False]
+    assert draw.sigma.tolist() == pytest.approx([0, 0.1 + 1.9 * 0.9])
+
+
 def test_it_is_a_policy_by_name_and_views_of_it_are_crops_of_the_image_s_own_size():
     views = Views(ResizedCrop(None, scale=(0.2, 1.0)), strong_policy("moco"))
     images = pictures(3, 16, 12)

@@ -66,6 +66,20 @@ def test_boxes_lie_in_their_picture_and_have_the_area_and_shape_that_are_asked_f
     assert 0.4 < b.flip.double().mean() < 0.6
 
 
+def test_a_box_by_hand():
+    """Flip, area, shape, rows, columns: each has a number of its own."""
+    u = torch.tensor([[0.9, 0.5, 0.75, 0.2, 0.97], [0.1, 0.5, 0.25, 0.97, 0.2]])
+    b = ResizedCrop(16, scale=(0.05, 0.2), shape=4.0).sample(u, torch.tensor([[40, 40], [40, 40]]))
+    # An eighth of 1600 pixels at a ratio of 4^(1/2) = 2: 10 by 20, and one of the 31 and of the 21 places there are.
+    assert torch.stack(b[:4], 1).tolist() == [[6, 20, 10, 20], [20, 6, 20, 10]]
+    assert b.flip.tolist() == [False, True]
+
+
+def test_a_picture_of_one_pixel_is_shown_whole():
+    b = ResizedCrop(16, scale=(0.1, 0.1)).sample(torch.rand(8, 5), torch.ones(8, 2))
+    assert torch.stack(b[:4], 1).unique(dim=0).tolist() == [[0, 0, 1, 1]]
+
+
 def test_views_of_slots_show_the_picture_and_nothing_of_the_slot():
     slots, sizes = pictures((40, 20), (15, 40))
     for slot, (height, width) in zip(slots, sizes.tolist(), strict=True):
@@ -96,6 +110,8 @@ def test_strong_views_may_share_the_weak_crop():
 def test_the_middle_is_the_largest_square():
     b = ResizedCrop(16).centre(torch.tensor([[40, 30], [12, 41]]))
     assert torch.stack(b[:4], 1).tolist() == [[5, 0, 30, 30], [0, 14, 12, 12]]
+    b = ResizedCrop(16).centre(torch.tensor([[25, 40], [31, 27]]), 0.875)  # 21.9 and 23.6 pixels
+    assert torch.stack(b[:4], 1).tolist() == [[1, 9, 22, 22], [3, 1, 24, 24]]
 
 
 def test_a_scale_that_is_none():

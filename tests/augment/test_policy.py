@@ -216,6 +216,14 @@ def test_levels_and_signs_are_uniform() -> None:
     assert ((counts - 2000).abs() < 5 * 2000**0.5).all()
 
 
+@pytest.mark.parametrize("op", ["translate-x", "translate-y"])
+def test_a_shift_is_drawn_in_widths_of_the_picture_whatever_its_height(op: str) -> None:
+    policy = randaugment("imagenet", p=1.0, ops=(op,), n=1)
+    u = torch.tensor([[0.0, 0.0, 0.5, 0.2], [0.0, 0.0, 0.5, 0.7]])  # the middle level of 1 to 9; below 1/2 is negative
+    magnitude = policy.sample(u, (32, 96)).magnitude
+    assert magnitude.flatten().tolist() == pytest.approx([-0.45 * 96 / 2, 0.45 * 96 / 2])
+
+
 def test_op_in_a_draw_indexes_all_operations_whatever_the_policy_has() -> None:
     policy = randaugment("fixmatch", p=1.0, ops=("posterize", "rotate"))
     op = policy.sample(uniforms(100, policy.uniforms), (32, 32)).op

@@ -251,6 +251,28 @@ def test_4_a_soft_one_without_a_temperature_is_refused(tau, instead):
         Reduction.parse(f"soft:{tau}")
 
 
+@pytest.mark.parametrize(
+    ("spelling", "told"),
+    [
+        ("fraction:0", r"the fraction lies in \(0, 1\]; type fraction:0.5"),
+        ("fraction:1.01", r"the fraction lies in \(0, 1\]; type fraction:0.5"),
+        ("fraction:half", "over = fraction:half: a number is wanted after 'fraction:'"),
+        ("worst:2", "over = worst:2: 'worst' takes no parameter; type worst"),
+        ("wurst", "did you mean 'worst'"),
+    ],
+)
+def test_4_a_reduction_that_is_none_is_refused(spelling, told):
+    with pytest.raises(UsageError, match=told):
+        Reduction.parse(spelling)
+
+
+def test_4_a_reduction_without_its_parameter_has_the_usual_one_and_1_is_the_whole():
+    assert Reduction.parse("fraction") == WorstFraction(0.5)
+    assert Reduction.parse("soft") == SoftWorst(1.0)
+    per_view = torch.rand(5, 7, dtype=torch.float64)
+    torch.testing.assert_close(WorstFraction(1.0)(per_view).value, per_view.mean(0))
+
+
 @pytest.mark.parametrize("teacher", ["own", "eman"])
 @pytest.mark.parametrize("over", ["worst", "best", "fraction:0.5"])
 @each_consistency
@@ -277,6 +299,15 @@ def test_5_select_differs_from_joint_with_batchnorm():
         method = in_the_middle("maxmatch", make_world("plain")[0], batch, strategy=strategy)
         found.append(gradients(net, sum(method.losses(run, batch).terms.values())))
     assert not torch.allclose(*found)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_2_what_chooses_views_and_draws_is_in_the_needs(name):
+    for field, value, need in (
+        ("k", 4, "strong"), ("views", "weak", "variants"), ("views", "strong", "variants"), ("alpha", 0.3, "mix"),
+    ):  # fmt: skip
+        if takes(name, **{field: value}):
+            assert getattr(make_method({"name": name, field: value}).needs, need) == value, field
 
 
 @each_variant

@@ -69,6 +69,14 @@ def test_several_steps_against_numpy(strategy):
         assert run.state["alignment"].labelled.tolist() == pytest.approx(labelled.tolist())
 
 
+def test_the_threshold_is_relative_to_the_labelled_images_of_all_ranks():
+    method = AdaMatch(align=False)
+    run = Table(method)
+    assert method.losses(run, make_batch(1)).seen.keep.tolist() == [True, True, True]  # .9 * .625 is below .6
+    run.mean = lambda mine: (mine + 0.9) / 2  # those of another rank are surer
+    assert method.losses(run, make_batch(1)).seen.keep.tolist() == [True, True, False]
+
+
 def test_without_alignment_only_the_threshold_is_left():
     method = AdaMatch(align=False)
     assert method.state(2, 3) is None

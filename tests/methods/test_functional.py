@@ -35,6 +35,21 @@ def test_entropy():
     assert entropy(p).item() == pytest.approx(-0.25 * math.log(0.25) - 0.75 * math.log(0.75))
 
 
+def test_entropy_counts_what_is_hardly_likely():
+    p = torch.tensor([[1e-6, 1e-9, 1 - 1e-6 - 1e-9]], dtype=torch.float64)
+    by_hand = -sum(c * math.log(c) for c in p[0].tolist())
+    assert entropy(p).item() == pytest.approx(by_hand, rel=1e-9)
+
+
+def test_kl_divergence_has_torch_s_gradient_on_both_sides():
+    scores = torch.randn(2, 4, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    ours, theirs = (scores.clone().requires_grad_() for _ in range(2))
+    kl_divergence(ours[0], probabilities(ours[1])).sum().backward()
+    logs = theirs.log_softmax(-1)
+    torch.nn.functional.kl_div(logs[0], logs[1], reduction="sum", log_target=True).backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
 @pytest.mark.parametrize("gap", [1.0, 30.0, 500.0])
 def test_entropy_has_a_gradient_where_a_probability_is_0(gap):
     ours = torch.tensor([[0.0, gap]], requires_grad=True)

@@ -57,6 +57,14 @@ def test_noise_makes_two_passes_over_one_view_differ():
     assert PiModel(noise=0.15).losses(Table(), batch).terms["unlabeled"].item() > 1e-4
 
 
+def test_noise_is_on_every_image_and_as_large_as_is_asked():
+    batch, run = make_batch(3), Table()
+    run.noise = torch.ones_like
+    prepared = PiModel(k=3, noise=0.15).prepare(run, batch)
+    for name in ("x", "weak", "strong"):
+        torch.testing.assert_close(getattr(prepared, name), getattr(batch, name) + 0.15)
+
+
 def test_bad_values():
     with pytest.raises(UsageError, match="noise = -1"):
         PiModel(noise=-1.0)

@@ -69,8 +69,10 @@ def test_all_three_terms_by_hand(k, over, strategy, climbs):
         assert len(set(losses.seen.winner.tolist())) == 2
 
 
-def test_the_l_inf_ball_by_hand():
-    method = VAT(ball="linf", radius=0.7, step=0.1)
+@pytest.mark.parametrize("climbs", [1, 2])
+def test_the_l_inf_ball_by_hand(climbs):
+    """However many climbs: together they go as far as the ball reaches."""
+    method = VAT(ball="linf", radius=0.7, step=0.1, climbs=climbs)
     torch.manual_seed(SEED)
     prepared = method.prepare(Table(), make_batch(1))
     for image, (zero, one) in enumerate(draws(1)[0]):
