@@ -26,6 +26,15 @@ def test_orthogonal_keeps_the_singular_vectors_and_evens_out_the_values(shape):
         assert values.max() / values.min() > 1.5 or len(values) == 1
 
 
+def test_five_rounds_of_a_polynomial_are_made_of_each_singular_value():
+    values = np.array([0.01, 0.05, 0.3, 1.0])
+    expected = values / np.linalg.norm(values)
+    for _ in range(5):
+        expected = 3.4445 * expected - 4.7750 * expected**3 + 2.0315 * expected**5
+    found = orthogonal(torch.diag(torch.from_numpy(values))[None])[0]
+    np.testing.assert_allclose(found.numpy(), np.diag(expected), rtol=1e-9)
+
+
 def test_rows_and_columns_of_zeros_change_nothing():
     matrix = torch.randn(1, 4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     filled = torch.nn.functional.pad(matrix, (0, 5, 0, 3))
@@ -132,6 +141,11 @@ def test_a_weight_that_begins_at_0_is_not_muon_s_and_learns():
     optimizer.step(torch.zeros(()))
     assert net[2].weight.abs().sum() > 0
     assert all(parameter.isfinite().all() for parameter in net.parameters())
+
+
+def test_convolutions_in_groups_and_the_one_that_sees_the_images_are_not_muon_s():
+    net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=2), nn.Conv2d(8, 8, 3))
+    assert [weight is net[3].weight for weight in orthogonal_weights(net)] == [True]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "muon"])
