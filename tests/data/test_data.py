@@ -239,6 +239,8 @@ def test_every_image_comes_once_a_round_in_a_new_order():
     stream = np.concatenate([plan.indices("x", step, batch, n) for step in range(5)])
     assert sorted(stream[:10]) == list(range(10)) == sorted(stream[10:20])
     assert stream[:10].tolist() != stream[10:20].tolist()
+    for other in (Plan(2).indices("x", 0, 10, n), plan.indices("y", 0, 10, n)):  # another seed, and another stream
+        assert stream[:10].tolist() != other.tolist()
 
 
 def test_a_batch_may_be_larger_than_the_pool():

@@ -12,8 +12,9 @@ from sklearn.metrics import accuracy_score, top_k_accuracy_score
 from maxmatch.augment import Views, Weak, randaugment
 from maxmatch.data.plan import Plan
 from maxmatch.evaluate import robust
-from maxmatch.evaluate.errors import error_rate, in_batches, summary, top5_error
+from maxmatch.evaluate.errors import error_rate, in_batches, predict_logits, summary, top5_error
 from maxmatch.evaluate.robust import robust_errors, robust_views
+from maxmatch.nets.preprocess import Preprocessing
 
 
 def test_error_rates_are_scikit_learn_s():
@@ -42,6 +43,12 @@ def test_batches_of_one_shape_give_what_the_whole_gives(count):
     images = torch.arange(count * 4).view(count, 1, 2, 2)
     assert torch.equal(in_batches(forward, images, 8), images.flatten(1)[:, :3].float())
     assert len(set(shapes)) == 1
+
+
+def test_logits_of_many_images_hold_no_graph():
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3))
+    images = torch.zeros(5, 1, 4, 4, dtype=torch.uint8)
+    assert not predict_logits(net, images, Preprocessing(1, 4, 4), batch=2).requires_grad
 
 
 def views() -> Views:

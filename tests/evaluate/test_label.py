@@ -93,8 +93,24 @@ def test_the_next_likely_classes(run, pictures, tmp_path):
             row["label"],
             line["top"][0]["confidence"],
         )
+    label_folder(run, pictures / "0", tmp_path / "all.jsonl", top=10)
+    for line in (tmp_path / "all.jsonl").read_text().splitlines():
+        assert {each["label"] for each in json.loads(line)["top"]} == {str(i) for i in range(10)}
     with pytest.raises(UsageError, match="--top 11: there are 10 classes"):
         label_folder(run, pictures, None, top=11)
+
+
+def test_of_classes_that_are_as_likely_the_first_comes_first():
+    class Undecided:
+        classes = ("a", "b", "c", "d")
+
+        def predict_proba(self, pixels):
+            return np.array([[0.1, 0.4, 0.1, 0.4], [0.25, 0.25, 0.25, 0.25]])
+
+    pictures = [(name, torch.zeros(1, 8, 8, dtype=torch.uint8)) for name in ("x", "y")]
+    found = label.rows(Undecided(), pictures, 3, "jsonl")
+    assert [[each["label"] for each in row["top"]] for row in found] == [["b", "d", "a"], ["a", "b", "c"]]
+    assert [row["label"] for row in found] == ["b", "a"]
 
 
 def test_a_dash_is_standard_output(run, pictures, tmp_path, monkeypatch, capsys):

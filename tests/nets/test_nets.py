@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from maxmatch.errors import UsageError
 from maxmatch.nets import make_net
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import BatchNorm, scoring, set_mode, still, synchronise
+from maxmatch.nets.batchnorm import BatchNorm, running_statistics, scoring, set_mode, still, synchronise
 from maxmatch.nets.device import best_precision
 from maxmatch.nets.model_file import ModelInfo, load_model, read_tensors, save_model
 from maxmatch.nets.preprocess import Preprocessing
@@ -27,7 +27,7 @@ def test_parameter_counts_are_the_published_ones(name, classes, millions):
     assert count / 1e6 == pytest.approx(millions, rel=2e-3)
 
 
-def reference_forward(net, x):
+def reference_forward(net, x, dropout=0.0):
     """Google's residual block, written from the protocol: every block normalises first, the first shortcut too."""
 
     def normed(module, value):
@@ -37,7 +37,7 @@ def reference_forward(net, x):
     for number, block in enumerate(net.blocks):
         activated = normed(block.norm1, y)
         shortcut = activated if number == 0 else y
-        out = block.conv2(normed(block.norm2, block.conv1(activated)))
+        out = block.conv2(nn.functional.dropout(normed(block.norm2, block.conv1(activated)), dropout))
         if block.conv1.in_channels != block.conv1.out_channels:
             shortcut = block.shortcut(shortcut)
         y = shortcut + out
@@ -63,6 +63,8 @@ def test_initial_weights_have_the_stated_spread():
     net = make_net("wrn-28-8", 100, 3)
     conv = net.blocks[-1].conv2.weight
     assert conv.std().item() == pytest.approx((2 / (9 * conv.shape[0])) ** 0.5, rel=0.02)
+    widening = net.blocks[4].conv1.weight  # from 128 to 256: it is the outputs that count
+    assert widening.std().item() == pytest.approx((2 / (9 * 256)) ** 0.5, rel=0.02)
     assert net.head.weight.std().item() == pytest.approx((2 / (512 + 100)) ** 0.5, rel=0.05)
     assert net.head.bias.abs().sum() == 0
 
@@ -79,7 +81,16 @@ def test_dropout_acts_in_training_alone():
     assert torch.equal(net(x), net(x))
 
 
-@pytest.mark.parametrize("name", ["wrn-11-2", "resnet", "wrn-28-0", "wrn-28"])
+def test_dropout_drops_the_share_that_is_asked_for_between_the_convolutions():
+    net, x = make_net("wrn-10-1", 10, 1, dropout=0.2), torch.randn(4, 1, 8, 8)
+    set_mode(net, "train")
+    torch.manual_seed(0)
+    found = net(x)
+    torch.manual_seed(0)
+    torch.testing.assert_close(found, reference_forward(net, x, dropout=0.2))
+
+
+@pytest.mark.parametrize("name", ["wrn-11-2", "resnet", "wrn-28-0", "wrn-28", "wrn-4-2"])
 def test_unknown_nets_are_refused(name):
     with pytest.raises(UsageError, match="type wrn-DEPTH-WIDTH"):
         make_net(name, 10, 3)
@@ -228,6 +239,28 @@ def test_a_part_of_a_batch_is_normalised_by_the_whole_one(momentum, dtype):
     torch.testing.assert_close(part.running_mean, whole.running_mean, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(part.running_var, whole.running_var, atol=1e-5, rtol=1e-5)
     assert part.num_batches_tracked == 3
+
+
+@pytest.mark.parametrize("make", [BatchNorm, nn.BatchNorm2d])
+def test_a_synchronised_net_judges_each_image_by_itself_and_asks_nobody(make):
+    torch.manual_seed(0)
+    alone, many = make(3), make(3)
+    alone(x := torch.randn(8, 3, 4, 4).mul(2).add(5))
+    many.load_state_dict(alone.state_dict())
+    asked: list[torch.Tensor] = []
+    synchronise(many, lambda own: asked.append(own) or own[None])
+    for net in (alone, many):
+        set_mode(net, "eval")
+    torch.testing.assert_close(many(x[:1]), alone(x)[:1])
+    assert all(torch.equal(a, b) for a, b in zip(many.buffers(), alone.buffers(), strict=True))
+    assert not asked
+
+
+def test_running_statistics_are_all_means_and_variances_themselves():
+    net = nn.Sequential(BatchNorm(2), nn.BatchNorm1d(2))
+    found = running_statistics(net)
+    wanted = [part for norm in net for part in (norm.running_mean, norm.running_var)]
+    assert [id(tensor) for tensor in found] == [id(tensor) for tensor in wanted]
 
 
 def test_a_decay_of_zero_is_a_copy():

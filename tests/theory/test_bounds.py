@@ -22,6 +22,11 @@ C_1 = 1 / (10 * 0.01 * np.log(1 / 0.99))
 C_2 = 1 / np.log(2)
 
 
+def test_a_bound_of_1_says_nothing_and_one_below_it_does():
+    assert bounds.Bound("", "", {"one": 0.5, "other": 0.5}).vacuous
+    assert not bounds.Bound("", "", {"one": 0.5, "other": 0.4999}).vacuous
+
+
 def test_constants_by_hand():
     assert bounds.consistency_constant(classes=2, epsilon=0.25) == pytest.approx(1 / (0.5 * 0.2876820724517809))
     assert pytest.approx(1.4426950408889634) == bounds.LABELLED_CONSTANT
@@ -206,6 +211,15 @@ def test_theorem_2_by_hand(form, factor, c_0):
     )
 
 
+@pytest.mark.parametrize("form", ["printed", "corrected"])
+def test_the_larger_norm_of_images_and_views_is_in_the_unlabelled_complexity(form):
+    def complexity(images, views):
+        norms = {"input_norm": images, "view_norm": views}
+        return bounds.theorem_2(form, **{**SYMBOLS, **norms}, universal_constant=1.0).terms["unlabelled complexity"]
+
+    assert complexity(8.0, 3.0) == complexity(3.0, 8.0) == complexity(8.0, 8.0) > complexity(3.0, 3.0)
+
+
 def test_every_symbol_of_theorem_2_moves_it():
     """No argument is dead and none is replaced by a constant."""
     for form in ("printed", "corrected"):
@@ -268,7 +282,7 @@ def test_a_form_that_is_not_known_is_refused(form):
     ("name", "value"),
     [
         ("labelled_samples", 0), ("unlabelled_samples", 0), ("depth", 0), ("views", 0), ("classes", 0), ("epsilon", 0.0),
-        ("radius", -1.0), ("excess_norm", -3.0), ("input_norm", math.nan), ("parameters", -1),
+        ("radius", -1.0), ("excess_norm", -3.0), ("input_norm", math.nan), ("parameters", -1), ("radius", math.inf),
     ],
 )  # fmt: skip
 def test_a_number_that_no_bound_is_about_is_one_line(name, value):

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.func import jacrev
 
 from maxmatch.errors import UserError
 from maxmatch.methods.functional import cross_entropy
@@ -147,6 +148,19 @@ def test_the_batch_gradient_is_unbiased_and_no_longer_than_l():
         problem, START.expand(3, -1), step_size=1.0, steps=2, labelled_batch=1, unlabelled_batch=1, seed=9
     )
     assert not torch.equal(again[2, 0], again[2, 1])  # each run has batches of its own
+
+
+def test_each_kind_of_image_has_a_batch_of_its_own_size():
+    """All labelled images and one of four groups of unlabelled ones, three alike and one other: eight gradients."""
+    problem, _ = flipped_nuisance(seed=1, trade_off=0.6)
+    points = algorithm_1(
+        problem, START.expand(200, -1), step_size=1.0, steps=1, labelled_batch=None, unlabelled_batch=1
+    )
+    labelled = jacrev(problem.labelled_losses)(START).mean(0)
+    possible = labelled + 0.6 * jacrev(lambda at: problem.view_losses(at).amax(-1))(START)
+    apart = torch.cdist(points[0] - points[1], possible)
+    assert float(apart.amin(1).max()) < 1e-6
+    assert len(set(apart.argmin(1).tolist())) == 8
 
 
 @pytest.mark.parametrize("steps", [1, 3, 10, 30, 100, 300, 1000])
