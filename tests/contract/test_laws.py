@@ -374,7 +374,9 @@ def test_k_is_typed_as_a_number_or_a_distribution():
     assert make_method({"name": "maxmatch", "k": "3"}).k == 3
     assert make_method({"name": "maxmatch", "k": "3,1"}).k == ((1, 0.5), (3, 0.5))
     assert make_method({"name": "maxmatch", "k": "1:.5,2:.3,3:.2"}).k == ((1, 0.5), (2, 0.3), (3, 0.2))
-    for wrong in (0, "0,1", -1, "x", "1:-1", True, "1,1", [], "", "1:nan"):
+    assert make_method({"name": "maxmatch", "k": "2:.499,1:.5"}).k == ((1, 0.5 / 0.999), (2, 0.499 / 0.999))
+    assert make_method({"name": "maxmatch", "k": "1..3..1"}).k == "1..3..1"  # a schedule may come back to a K
+    for wrong in (0, "0,1", -1, "x", "1:-1", True, "1,1", [], "", "1:nan", "1:0,2:1"):
         with pytest.raises(UsageError):
             make_method({"name": "maxmatch", "k": wrong})
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,23 @@ def test_the_next_likely_classes(run, pictures, tmp_path):
         assert {each["label"] for each in json.loads(line)["top"]} == {str(i) for i in range(10)}
     with pytest.raises(UsageError, match="--top 11: there are 10 classes"):
         label_folder(run, pictures, None, top=11)
+
+
+def test_a_folder_is_labelled_by_the_middle_that_the_run_was_judged_by(run, tmp_path, monkeypatch):
+    """Oracle: the classifier, asked about the files themselves."""
+    classifier = maxmatch.load(run)
+    classifier.preprocessing = replace(classifier.preprocessing, middle=0.5)
+    monkeypatch.setattr(label, "load", lambda *_: classifier)
+    generator = np.random.default_rng(0)
+    for number, image in enumerate(maxmatch.load_images("digits").test_x[:8]):
+        framed = generator.integers(0, 256, (16, 16), np.uint8)
+        framed[4:12, 4:12] = image[0]
+        Image.fromarray(framed).save(tmp_path / f"{number}.png")
+    assert label_folder(run, tmp_path, tmp_path / "rows.jsonl") == 0
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    chances = classifier.predict_proba(sorted(tmp_path.glob("*.png")))
+    assert [row["label"] for row in rows] == [classifier.classes[likely] for likely in chances.argmax(1)]
+    assert [row["confidence"] for row in rows] == pytest.approx(chances.max(1), abs=1e-4)
 
 
 def test_of_classes_that_are_as_likely_the_first_comes_first():

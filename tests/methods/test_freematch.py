@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from maxmatch.errors import UsageError
 from maxmatch.methods.freematch import FreeMatch
@@ -63,6 +65,18 @@ def test_fairness_is_minus_a_cross_entropy_so_it_grows_as_predictions_even_out()
     even = method.losses(Table(method), make_batch(1, strong=[(0.6, 0.4, 0.4)])).terms["fairness"].item()
     uneven = method.losses(Table(method), make_batch(1, strong=[(0.99, 0.4, 0.4)])).terms["fairness"].item()
     assert uneven < even < 0
+
+
+def test_fairness_has_the_slope_of_its_values_in_every_view():
+    method, batch = FreeMatch(k=3, fairness=1.0), make_batch(3)
+
+    def fairness(strong):
+        return method.losses(Table(method), replace(batch, strong=strong)).terms["fairness"]
+
+    strong = batch.strong.clone().requires_grad_()
+    assert torch.autograd.gradcheck(fairness, strong)
+    (slope,) = torch.autograd.grad(fairness(strong), strong)
+    assert (slope != 0).all()
 
 
 def test_fairness_looks_at_kept_images_alone():

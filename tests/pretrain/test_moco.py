@@ -205,6 +205,7 @@ def test_the_query_encoder_is_saved_and_knows_no_classes(pretrained):
     net, info = load_model(pretrained / "model.safetensors")
     assert info.classes == ()
     assert info.net["projection"] == 16
+    assert json.loads((pretrained / "result.json").read_text())["k"] is None  # two views, of which none is chosen
     held = load_file(pretrained / "checkpoint" / "000000009.safetensors")
     assert all(torch.equal(value, held[f"net.{name}"]) for name, value in net.state_dict().items())
     assert not torch.equal(held["net.head.2.weight"], held["average.head.2.weight"])

@@ -103,6 +103,7 @@ def test_synchronised_ranks_make_the_companies_of_one_process():
         (12, 1, 1, 8, 6),  # at least two images in each
         (6, 2, 1, 8, 6),  # the same with two ranks
         (1, 1, 1, 8, 1),
+        (2, 8, 1, 8, 2),  # synchronised: a rank has an image for each part
         (256, 1, 1, 1, 1),
     ],
 )

@@ -15,7 +15,8 @@ from maxmatch.augment import ResizedCrop
 from maxmatch.cli import run
 from maxmatch.data.plan import Plan
 from maxmatch.evaluate.robust import robust_views
-from maxmatch.theory import bounds, command
+from maxmatch.theory import bounds, command, table
+from maxmatch.theory import measure as module
 from maxmatch.theory.command import find_bounds, theorem_1, theorem_2
 from maxmatch.theory.measure import measure, passes, pool_outputs, some
 from maxmatch.theory.table import number
@@ -102,6 +103,65 @@ def test_the_theorems_get_the_run_s_own_symbols(folder, printed):
     assert capacity["radius"] == pytest.approx(sum(layer["distance"] for layer in capacity["layers"]))
 
 
+def test_the_consistency_risk_is_that_of_bounded_outputs_for_each_number_of_views(folder):
+    finished = open_run(folder)
+    finished.classifier.net.head.weight.data *= 100  # as sure as after a longer training
+    found = measure(finished, 3, 0.01, 40, lambda count: None)
+    pool = some(finished.split.unlabelled, 40, 1)
+    outputs = pool_outputs(finished, pool, 3, "unlabelled", lambda count: None)
+    clean, views = (0.9 * part.numpy() + 0.01 for part in (outputs.clean, outputs.views))
+    losses = -(clean * np.log(views)).sum(-1)
+    assert found.consistency_risk == pytest.approx([losses[:k].max(0).mean() for k in (1, 2, 3)])
+    assert len(set(found.consistency_risk)) == 3
+
+
+def test_views_are_drawn_anew_for_each_chunk_and_the_largest_norm_is_over_all_of_them(folder, monkeypatch):
+    finished = open_run(folder)
+    monkeypatch.setattr(module, "CHUNK", 4)
+    same = np.repeat(finished.split.unlabelled[:1], 12)  # one picture, in three chunks
+    chunks = [torch.stack(views) for _, views in module._pictures(finished, same, 3, "unlabelled")]
+    assert not torch.equal(chunks[0], chunks[1])
+    assert not torch.equal(chunks[1], chunks[2])
+    norms = [finished.classifier.preprocessing(views.flatten(0, 1)).flatten(1).norm(dim=1) for views in chunks]
+    found = pool_outputs(finished, same, 3, "unlabelled", lambda count: None)
+    assert found.view_norm == pytest.approx(torch.cat(norms).max().item())
+    assert torch.stack(norms).view(3, 3, 4).amax((0, 2)).argmax() > 0  # it is not one of the first view
+
+
+def test_a_part_that_is_looked_at_stands_for_all_images_and_each_k_has_its_own_risk(folder):
+    finished = open_run(folder)
+    found = find_bounds(folder, "cpu", 4, 0.02, 0.1, None, 40)
+    assert (found.measured.looked_at, found.measured.unlabelled) == (40, len(finished.split.unlabelled))
+    c_1 = bounds.consistency_constant(classes=10, epsilon=0.02)
+    strays = bounds.deviation(samples=len(finished.split.unlabelled), delta=0.1)
+    assert found.theorem_1[0].terms["unlabelled deviation"] == pytest.approx(c_1 * strays)
+    symbols = command._symbols(found.measured, found.capacity, 0.1)
+    moves = {move.name: move for move in found.moves}
+    for k in (1, 3):
+        risk = found.measured.consistency_risk[k - 1]
+        terms = theorem_1("corrected", {**symbols, "views": k, "consistency_risk": risk}).terms
+        wanted = sum(terms[name] for name in ("consistency", "unlabelled complexity", "unlabelled deviation"))
+        assert moves[f"K = {k}"].theorem_1[1] == pytest.approx(wanted, rel=1e-12)
+
+
+def test_the_constants_have_the_norms_that_the_lemmas_name(folder, monkeypatch):
+    """C_M the larger of the norms of images and views, C_N that of images; Dudley's integral is over n_l n_c points."""
+    monkeypatch.setattr(command, "measure", lambda *parts: replace(measure(*parts), view_norm=1.5))
+    monkeypatch.setattr(command, "dudley_of_network", lambda **symbols: symbols)
+    found = find_bounds(folder, "cpu", 1, 0.02, 0.1, None, 40)
+    shape = {name: getattr(found.capacity, name) for name in ("excess_norm", "radius", "depth")}
+    points = {"labelled_samples": 20, "classes": 10, "parameters": found.capacity.parameters}
+    for form in ("printed", "corrected"):
+        inner = bounds.log_network_constant(form, input_norm=found.measured.input_norm, **shape)
+        assert found.log_constant[form] == inner > bounds.log_network_constant(form, input_norm=1.5, **shape)
+        assert found.psi[form] == bounds.psi(**points, log_constant=inner)
+    assert found.dudley == {"points": 200, "parameters": found.capacity.parameters, "log_constant": inner}
+    symbols = command._symbols(found.measured, found.capacity, 0.1)
+    other = {**symbols, "input_norm": 1.5, "view_norm": symbols["input_norm"]}
+    complexity = [theorem_1("corrected", s).terms["unlabelled complexity"] for s in (symbols, other)]
+    assert complexity[0] == complexity[1]
+
+
 @pytest.mark.parametrize(("most", "larger"), [(1, "labelled"), (0, "unlabelled")])
 def test_the_largest_norms_are_those_of_both_pools(folder, most, larger):
     finished = open_run(folder)
@@ -156,6 +216,28 @@ def test_the_page_says_what_a_reader_needs(printed):
     assert f"n_u = {number(numbers['needed'])} images" in page
     assert not re.search(r"\b(inf|nan)\b", page)
     assert "a largest norm of a part" not in page  # all images were looked at
+
+
+def test_the_page_shows_the_layers_that_moved_most_the_shares_and_each_k_s_own_risks(folder):
+    found = find_bounds(folder, "cpu", 3, 0.02, 0.1, None, 20)
+    names = list(found.theorem_1[0].terms)
+    printed, corrected = (bounds.Bound("", "", dict(zip(names, terms, strict=True))) for terms in
+                          ((1.0,) * 6, (5.0, 10.0, 15.0, 20.0, 25.0, 125.0)))  # fmt: skip
+    sharp = tuple(bounds.Bound("", "", {"one": total}) for total in (1.25, 1.5, 1.75))
+    test = replace(found.measured.test, robust_risk=(0.125, 0.25, 0.375), sharp=sharp, sharp_hard=sharp)
+    text = table.page(replace(found, theorem_1=(printed, corrected), measured=replace(found.measured, test=test)))
+    shown = text.split("the largest of beta")[1].splitlines()[1:6]
+    moved = sorted(found.capacity.layers, key=lambda layer: layer.distance, reverse=True)
+    assert [line.split()[0] for line in shown] == [layer.name for layer in moved[:5]]
+    first = text.split("THEOREM 1\n")[1].splitlines()[1:7]
+    assert [re.search(r"[\d.]+%", line)[0] for line in first] == ["2.5%", "5.0%", "7.5%", "10.0%", "12.5%", "62.5%"]
+    lines = {name: line for line in text.splitlines() for name in ("K = 1", "as it is, K = 3") if name in line[:18]}
+    assert lines["K = 1"].split()[-3:] == ["0.1250", "1.2500", "1.2500"]
+    assert lines["as it is, K = 3"].split()[-3:] == ["0.3750", "1.7500", "1.7500"]
+
+
+def test_numbers_are_written_out_as_far_as_they_can_be_read():
+    assert [number(value) for value in (99_999.0, 100_000.0, 0.001, 0.00099)] == ["99999", "1.00e5", "0.001", "9.90e-4"]
 
 
 def test_a_wide_resnet_is_said_to_be_outside_and_c_0_is_put_in(tiny, tmp_path, capsys):

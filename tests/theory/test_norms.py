@@ -213,6 +213,28 @@ def test_capacity_by_hand():
     ]
 
 
+def test_a_net_that_begins_small_has_nu_0_and_a_negative_scale_counts_by_its_size():
+    first = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.Linear(2, 2, bias=False))
+    for layer in (first[0], first[2]):
+        layer.weight.data = torch.eye(2) / 2
+    assert capacity(first, first, (2,), 2).excess_norm == 0
+    norm = BatchNorm(2, eps=0.0)
+    norm.weight.data = torch.tensor([1.0, -3.0])
+    (scale,) = read_net(nn.Sequential(nn.ReLU(), norm), (2, 4, 4)).layers
+    assert (scale.kind, layer_norm(scale, scale.weight)) == ("scale", 3)
+
+
+def test_a_net_in_training_is_read_as_it_is_evaluated():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), BatchNorm(2), nn.ReLU())
+    net(torch.randn(4, 1, 8, 8))
+    before = [buffer.clone() for buffer in net.buffers()]
+    (found,) = read_net(net.train(), (1, 8, 8)).layers
+    assert all(torch.equal(a, b) for a, b in zip(before, net.buffers(), strict=True))
+    scale = net[1].weight / (net[1].running_var + net[1].eps).sqrt()
+    torch.testing.assert_close(found.weight.float(), net[0].weight * scale.view(-1, 1, 1, 1))
+
+
 def test_the_largest_input_by_hand():
     images = torch.tensor([[[[3.0, 4.0]]], [[[0.0, -1.0]]]])
     assert largest_input(images) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -68,6 +69,24 @@ def test_monte_carlo_agrees_with_all_signs_within_its_error():
     assert abs(drawn.value - exact) < 4 * drawn.standard_error
     assert drawn == rademacher.supervised(losses, draws=20_000, seed=5)
     assert drawn != rademacher.supervised(losses, draws=20_000, seed=6)
+
+
+def test_a_standard_error_by_hand_and_as_many_draws_as_are_asked_for(monkeypatch):
+    monkeypatch.setattr(rademacher, "CHUNK", 4)
+    losses = np.random.default_rng(3).random((5, 3))
+    generator, found = np.random.default_rng(7), []
+    for many in (4, 4, 2):
+        found += [max(losses @ signs) / 3 for signs in generator.choice([-1.0, 1.0], (many, 3))]
+    drawn = rademacher.supervised(losses, draws=10, seed=7)
+    assert drawn.value == pytest.approx(sum(found) / 10)
+    assert drawn.standard_error == pytest.approx(statistics.stdev(found) / math.sqrt(10))
+
+
+def test_all_signs_are_listed_up_to_the_most_of_them(monkeypatch):
+    monkeypatch.setattr(rademacher, "MOST_SIGNS", 3)
+    assert sorted(map(tuple, rademacher.all_signs(3))) == list(itertools.product((-1, 1), repeat=3))
+    with pytest.raises(UsageError, match="4 signs"):
+        rademacher.all_signs(4)
 
 
 def test_too_many_signs_and_wrong_tables_are_told():

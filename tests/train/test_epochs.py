@@ -102,6 +102,18 @@ def test_horizons_wait_for_the_steps():
     assert settle_epochs(recipe, 500).train.ema_decay == pytest.approx(1 - 1 / (0.05 * 400))
 
 
+def test_intervals_that_are_typed_stay_and_a_pool_below_a_batch_has_epochs_of_one_step():
+    every = {"evaluate_every": 7, "log_every": 0, "checkpoint_every": 0}
+    given = {"train": {"epochs": 4, "warmup_epochs": 0, "batch": 8, "ratio": 5, **every}}
+    recipe = resolve(compose("imagenet", given=given), device="cpu", threads=1)
+    settled = settle_epochs(recipe, 400)
+    train = settled.train
+    assert (train.steps, train.evaluate_every, train.log_every, train.checkpoint_every) == (40, 7, 10, 10)
+    assert set(settled.settled) - set(recipe.settled) >= {"train.log_every", "train.checkpoint_every"}
+    assert "train.evaluate_every" not in settled.settled
+    assert settle_epochs(recipe, 39).train.steps == 4
+
+
 def tiny(tmp_path, **train):
     given = {
         "data": {"labels": 4, "exclude_labelled": True}, "net": {"name": "wrn-10-1"}, "evaluate": {"unlabelled": 5},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from sklearn.metrics import top_k_accuracy_score
@@ -66,6 +68,17 @@ def test_guesses_are_judged_on_all_images_whose_truth_is_known():
         assert health.read()["guess_error"] is None  # the sums began again
     health.add(losses._replace(seen=seen()), op, truth)
     assert health.read()["guess_error"] is None  # no guess: nothing to judge
+
+
+def test_the_first_step_that_was_not_finite_is_kept_of_each_term():
+    health = Health(("supervised", "unlabeled"), views=1, device=torch.device("cpu"))
+    skipped = []
+    for step, (one, other) in enumerate([(1, 1), (1, math.nan), (math.inf, 1), (1, math.nan), (1, 1)]):
+        terms = {"supervised": torch.tensor(float(one)), "unlabeled": torch.tensor(float(other))}
+        skipped.append(health.guard(Losses(terms), torch.tensor(step)).item())
+    assert skipped == [0, 1, 1, 1, 0]
+    assert health.first_bad.tolist() == [2, 1]
+    assert health.failure() == ("unlabeled", 1)
 
 
 @pytest.mark.parametrize(("method", "options"), [("fixmatch", {}), ("maxmatch", {"k": 2, "strategy": "select"})])

@@ -522,6 +522,8 @@ def test_arrays_of_ones_own_train_and_have_no_error_without_a_test_set(tiny, tmp
         judge(tmp_path / "a")
     tested = from_arrays(x, y, x[:9], torch.arange(9) % 3)
     assert sum(map(sum, judge(tmp_path / "a", data=tested)["confusion"])) == 9
+    alone = judge(tmp_path / "a", data=from_arrays(x, y, x[:1], y[:1]))["confusion"]
+    assert [len(row) for row in alone] == [3, 3, 3]  # classes that nothing is of, and is taken for, have theirs too
 
 
 def test_a_checkpoint_of_another_device_goes_on_here(tiny, tmp_path, monkeypatch):

@@ -83,8 +83,10 @@ def test_methods_train_in_parts(tiny, tmp_path, method):
     assert 0 < result["supervised_loss"] < 10
 
 
-def test_nets_from_elsewhere_that_drop_are_refused():
-    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(64, 4)).double()
+@pytest.mark.parametrize(("library", "layer"), [("torch.nn", "Dropout"), ("timm.layers", "DropPath")])
+def test_nets_from_elsewhere_that_drop_are_refused(library, layer):
+    dropping = getattr(pytest.importorskip(library), layer)(0.5)
+    net = torch.nn.Sequential(torch.nn.Flatten(), dropping, torch.nn.Linear(64, 4)).double()
     rest = (Average(net, 0.9), PREPROCESSING, None, torch.tensor(0.5), torch.tensor(0))
     with pytest.raises(UsageError, match="drops others each time"):
         Runner(net, *rest, micro_batch=8)

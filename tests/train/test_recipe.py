@@ -171,6 +171,9 @@ def test_the_learning_rate_by_hand():
     assert learning_rate(55, schedule="quadratic", warmup=10, **common) == pytest.approx(0.0075)
     warm = [learning_rate(t, schedule="cosine", warmup=4, **common) for t in range(5)]
     assert warm == pytest.approx([0.0075, 0.015, 0.0225, 0.03, 0.03])
+    # A warm-up that ends within the first of ten epochs: the rate is the whole one until the second begins.
+    within = [learning_rate(t, schedule="cosine-epoch", epochs=10, warmup=4, **common) for t in (4, 9, 10)]
+    assert within == pytest.approx([0.03, 0.03, 0.015 * (1 + math.cos(math.pi * 6 / 96))])
 
 
 def test_a_floor_by_torch_and_by_hand_in_the_rates_of_a_run():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
 import torch
 
+from maxmatch.methods.base import Losses
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.maxmatch import MaxMatch
 from maxmatch.nets.batchnorm import BatchNorm
@@ -96,10 +99,25 @@ def test_how_a_step_runs_on_a_gpu(monkeypatch):
     mode, note = choose_mode("auto", Stubborn(), gpu)
     assert mode == "compiled"
     assert "Stubborn can't be captured" in note
+    assert choose_mode("auto", MaxMatch(), gpu, micro_batch=64) == (
+        "compiled",
+        "train.micro_batch = 64 can't be captured; running compiled",
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))  # the first that Triton knows
+    assert choose_mode("auto", MaxMatch(), gpu) == ("captured", None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
     mode, note = choose_mode("auto", MaxMatch(), gpu)
     assert mode == "eager"
     assert "too old" in note
+
+
+@pytest.mark.parametrize("elsewhere", [3.0, math.nan])
+def test_the_terms_are_those_of_all_ranks_so_that_all_skip_what_is_not_finite_on_one(tiny, tmp_path, elsewhere):
+    step = begin(resolve(tiny("supervised"), device="cpu", threads=1), tmp_path / "a", quiet=True).step
+    step.ranks = SimpleNamespace(count=2, mean=lambda mine: (mine + elsewhere) / 2)
+    agreed = step._agreed(Losses({"supervised": torch.tensor(1.0, requires_grad=True)}))
+    assert agreed.terms["supervised"].item() == pytest.approx(2.0 if elsewhere == 3 else math.nan, nan_ok=True)
+    assert step.health.guard(agreed, torch.tensor(5)).item() == (elsewhere != 3)
 
 
 def test_a_run_that_cannot_be_captured_here_says_so(tiny, tmp_path, capsys):
