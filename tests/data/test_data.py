@@ -97,11 +97,17 @@ def test_a_proportional_split_follows_the_frequencies():
 def test_the_seed_decides_the_split():
     assert make_split(Y, 8, 1).labelled.tolist() == make_split(Y, 8, 1).labelled.tolist()
     assert make_split(Y, 8, 1).labelled.tolist() != make_split(Y, 8, 2).labelled.tolist()
+    stream = np.random.default_rng([1, 0x5911])  # another would be another labelled set for every seed
+    drawn = [stream.permutation(np.flatnonzero(label == Y))[:2] for label in range(4)]
+    assert make_split(Y, 8, 1).labelled.tolist() == sorted(np.concatenate(drawn).tolist())
 
 
 def test_images_without_a_label_are_never_shown_with_one():
     y = np.where(np.arange(100) % 3 == 0, Y, -1)
     assert (y[make_split(y, 8, 1).labelled] >= 0).all()
+    for percent in (1, 50, 100):
+        assert (y[share_split(y, percent, 1).labelled] >= 0).all()
+    assert len(share_split(y, 100, 1).labelled) == (y >= 0).sum()
 
 
 def test_the_pool_may_leave_the_labelled_images_out():
@@ -174,11 +180,12 @@ def test_a_saved_split_knows_its_data_and_its_own_digest(tmp_path):
     assert again.unlabelled.tolist() == split.unlabelled.tolist()
     with pytest.raises(UserError, match="other images"):
         load_split(path, "abd")
-    record = json.loads(path.read_text())
-    record["labelled"][0] += 1
-    path.write_text(json.dumps(record))
-    with pytest.raises(UserError, match="was changed"):
-        load_split(path, "abc")
+    for part in ("labelled", "unlabelled"):
+        record = json.loads(path.read_text())
+        record[part][0] += 1
+        (tmp_path / "other.json").write_text(json.dumps(record))
+        with pytest.raises(UserError, match="was changed"):
+            load_split(tmp_path / "other.json", "abc")
     for other in ("[]", "3", "{}", '{"labelled": {}, "unlabelled": []}'):
         path.write_text(other)
         with pytest.raises(UserError, match="cannot be read as a split"):
