@@ -67,7 +67,9 @@ def test_the_teacher_sees_the_views_that_are_mixed():
 
 def test_an_image_is_taken_for_what_the_teacher_says_of_its_views_on_average():
     guess = ICT(k=2).prepare(Table(), case(2)).guess[:, 1].tolist()
-    assert guess == pytest.approx([mean([chance(2 * log_odds(view[image])) for view in VIEWS[:2]]) for image in range(3)])
+    assert guess == pytest.approx(
+        [mean([chance(2 * log_odds(view[image])) for view in VIEWS[:2]]) for image in range(3)]
+    )
 
 
 def test_it_is_the_teacher_that_is_asked():

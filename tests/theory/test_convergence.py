@@ -97,8 +97,20 @@ def test_the_constants_of_the_problem_hold_at_random_points():
         assert problem.minimum <= float(values.min())
         assert float(values.max()) - problem.minimum <= problem.value_range + 1e-12
     one = torch.ones(1, dtype=torch.float64)
-    with pytest.raises(UserError, match=r"floor = 0.5 is not in \(0, 0.5\)"):
-        linear_problem(one[None], one, one[None, None], one, floor=0.5)
+    for floor in (0.0, 0.5):
+        with pytest.raises(UserError, match=rf"floor = {floor:g} is not in \(0, 0.5\)"):
+            linear_problem(one[None], one, one[None, None], one, floor=floor)
+
+
+def test_the_constants_of_the_problem_by_hand():
+    """One labelled image of length 5; two others with views of lengths 1 and 2, and 3 and 0."""
+    x, y = torch.tensor([[3.0, 4.0]], dtype=torch.float64), torch.ones(1, dtype=torch.float64)
+    views = torch.tensor([[[1.0, 0.0], [0.0, 2.0]], [[3.0, 0.0], [0.0, 0.0]]], dtype=torch.float64)
+    problem = linear_problem(x, y, views, torch.tensor([1.0, -1.0], dtype=torch.float64), trade_off=0.5, floor=0.1)
+    assert problem.lipschitz == pytest.approx(math.tanh(math.log(9) / 4) * (5 + 0.5 * 3))
+    assert problem.gradient_lipschitz == pytest.approx((25 + 0.5 * (4 + 9) / 2) / 4)
+    assert problem.minimum == pytest.approx(1.5 * math.log(1 / 0.9))
+    assert problem.value_range == pytest.approx(1.5 * math.log(10) - problem.minimum)
 
 
 @pytest.mark.parametrize(("nuisances", "k", "trade_off"), [(1, 3, 1.0), (2, 2, 0.4), (3, 5, 2.0)])

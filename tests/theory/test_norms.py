@@ -163,6 +163,7 @@ def test_what_a_wide_resnet_has_outside_the_theorem_is_named():
         (nn.LeakyReLU(2.0), "leaky ReLU of slope 2"),
         (nn.MaxPool2d(3, 2), "overlapping max pooling"),
         (nn.MaxPool2d(2, (2, 1)), "overlapping max pooling"),
+        (nn.AvgPool2d((2, 3), 2), "overlapping average pooling"),
         (nn.AdaptiveAvgPool2d((7, 4)), "pooling that repeats values"),
         (nn.Sigmoid(), "Sigmoid (not looked into)"),
     ],
@@ -170,6 +171,19 @@ def test_what_a_wide_resnet_has_outside_the_theorem_is_named():
 def test_other_parts_outside_the_theorem_are_named_too(module, named):
     found = read_net(nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), module), (1, 8, 8))
     assert found.outside == (f"{named}: 1",)
+
+
+@pytest.mark.parametrize("module", [nn.MaxPool2d(2), nn.AvgPool2d(3), nn.AdaptiveAvgPool2d((6, 3))], ids=str)
+def test_pooling_whose_windows_lie_side_by_side_is_covered(module):
+    found = read_net(nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), module), (1, 8, 8))
+    assert found.outside == ()
+    assert found.covered == (f"{'max' if isinstance(module, nn.MaxPool2d) else 'average'} pooling: 1",)
+
+
+def test_a_layer_that_is_used_twice_is_named():
+    layer = nn.Linear(3, 3, bias=False)
+    found = read_net(nn.Sequential(layer, nn.ReLU(), layer), (3,))
+    assert found.outside == ("layers used more than once: 0",)
 
 
 def test_plain_conv_is_inside_the_theorem_and_starts_at_nu_0():
