@@ -241,7 +241,7 @@ def test_numbers_are_written_out_as_far_as_they_can_be_read():
 
 
 def test_a_wide_resnet_is_said_to_be_outside_and_c_0_is_put_in(tiny, tmp_path, capsys):
-    fit(tiny(), tmp_path / "run", quiet=True)
+    fit(tiny(), tmp_path / "run", quiet=True, warn=lambda line: None)
     typed = ["bound", str(tmp_path / "run"), "--c0", "2", "--images", "50", "--k", "2", "--epsilon", "0.05"]
     assert run(typed) == 0
     page, err = capsys.readouterr()

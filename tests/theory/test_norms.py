@@ -164,6 +164,7 @@ def test_what_a_wide_resnet_has_outside_the_theorem_is_named():
         (nn.MaxPool2d(3, 2), "overlapping max pooling"),
         (nn.MaxPool2d(2, (2, 1)), "overlapping max pooling"),
         (nn.AvgPool2d((2, 3), 2), "overlapping average pooling"),
+        (nn.MaxPool2d(2, 2, dilation=2), "overlapping max pooling"),
         (nn.AdaptiveAvgPool2d((7, 4)), "pooling that repeats values"),
         (nn.Sigmoid(), "Sigmoid (not looked into)"),
     ],
@@ -173,7 +174,14 @@ def test_other_parts_outside_the_theorem_are_named_too(module, named):
     assert found.outside == (f"{named}: 1",)
 
 
-@pytest.mark.parametrize("module", [nn.MaxPool2d(2), nn.AvgPool2d(3), nn.AdaptiveAvgPool2d((6, 3))], ids=str)
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.MaxPool2d(2), nn.AvgPool2d(3), nn.AvgPool2d((2, 3), (2, 3)), nn.MaxPool2d(2, 3, dilation=2),
+        nn.AdaptiveAvgPool2d((6, 3)),
+    ],
+    ids=str,
+)  # fmt: skip
 def test_pooling_whose_windows_lie_side_by_side_is_covered(module):
     found = read_net(nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), module), (1, 8, 8))
     assert found.outside == ()

@@ -6,7 +6,6 @@ no bias and no shortcut. The graph of the net (torch.fx) says what of that it ha
 
 from __future__ import annotations
 
-import math
 import operator
 from dataclasses import dataclass
 from typing import Any
@@ -145,8 +144,7 @@ def _judge(what: Any, node: fx.Node, takes: Shape, makes: Shape) -> tuple[str, b
         return ("pooling that repeats values", False) if repeats else ("average pooling", True)
     if kind in (nn.MaxPool2d, nn.AvgPool2d):
         name = "max pooling" if kind is nn.MaxPool2d else "average pooling"
-        overlaps = _largest(what.kernel_size) > _smallest(what.stride)
-        return (f"overlapping {name}", False) if overlaps else (name, True)
+        return (f"overlapping {name}", False) if _overlap(what) else (name, True)
     if kind in (operator.add, operator.iadd, torch.add, "add", "add_"):
         return "shortcuts", False
     return f"{kind if isinstance(kind, str) else getattr(kind, '__name__', kind)} (not looked into)", False
@@ -209,9 +207,11 @@ def _module(node: Any, modules: dict[str, nn.Module]) -> nn.Module | None:
     return modules[str(node.target)] if isinstance(node, fx.Node) and node.op == "call_module" else None
 
 
-def _largest(size: int | tuple[int, ...]) -> int:
-    return size if isinstance(size, int) else max(size)
+def _overlap(pool: nn.MaxPool2d | nn.AvgPool2d) -> bool:
+    """Whether a value lies in two windows: along an axis, one that is a whole number of strides further."""
+    axes = zip(*map(_pair, (pool.kernel_size, pool.stride, getattr(pool, "dilation", 1))), strict=True)
+    return any(apart * place % stride == 0 for size, stride, apart in axes for place in range(1, size))
 
 
-def _smallest(size: int | tuple[int, ...]) -> float:
-    return size if isinstance(size, int) else min(size, default=math.inf)
+def _pair(size: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (size, size) if isinstance(size, int) else size
