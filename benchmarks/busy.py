@@ -42,9 +42,8 @@ def main() -> None:
 @contextmanager
 def busy(programs: int) -> Iterator[None]:
     """Within: so many programs that never wait, each in a session of its own as another user's would be."""
-    started = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True) for _ in range(programs)
-    ]
+    endless = f"import os\nwhile os.getppid() == {os.getpid()}: pass"  # or until this process is gone
+    started = [subprocess.Popen([sys.executable, "-c", endless], start_new_session=True) for _ in range(programs)]
     try:
         yield
     finally:
