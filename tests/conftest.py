@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import warnings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -15,6 +16,16 @@ torch.set_num_threads(1)
 for number, usual in ((signal.SIGHUP, signal.SIG_DFL), (signal.SIGINT, signal.default_int_handler)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, usual)
+
+
+@pytest.fixture
+def no_warning():
+    """Within: a warning is an error, and torch warns each time of what it else says once a process."""
+    torch.set_warn_always(True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+    torch.set_warn_always(False)
 
 
 @pytest.fixture

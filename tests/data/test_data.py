@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,8 @@ X = np.zeros((4, 8, 8), np.uint8)
     ("arguments", "message"),
     [
         ((X.astype(float), [0, 1, 0, 1]), "uint8 from 0 to 255"),
+        (([X[0], X[0, :, :7]], [0, 1]), "images of several sizes"),
+        ((None, [0, 1]), "images of NoneType: arrays or tensors"),
         ((X, [0, 1]), "4 images but 2 labels"),
         ((X, [-1, -1, -1, -1]), "no image has a label"),
         ((X, [0, -2, 0, 1]), "labels run from -2"),
@@ -69,6 +72,23 @@ def test_wrong_arrays_are_one_line(arguments, message):
 def test_unknown_data_sets_name_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'digits'"):
         load_images("digit")
+    with pytest.raises(UsageError, match="unknown protocol 'goggle': did you mean 'google'"):
+        load_images("digits", "goggle")
+
+
+def test_a_data_set_may_be_named_by_a_path():
+    assert torch.equal(load_images(Path("digits")).x, load_images("digits").x)
+
+
+def test_arrays_that_may_only_be_read_are_taken_without_a_copy_or_a_word(no_warning):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8), np.uint8)
+    pixels.flags.writeable = False
+    x = from_arrays(pixels, [0, 1, 0, -1]).x
+    assert x.data_ptr() == pixels.ctypes.data
+    assert np.array_equal(x[:, 0].numpy(), pixels)
+    held = x.clone()
+    del pixels
+    assert torch.equal(x, held)  # its memory is kept as long as it is
 
 
 Y = np.repeat([0, 1, 2, 3], [50, 30, 15, 5])

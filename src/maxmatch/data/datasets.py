@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -83,14 +84,17 @@ def _sha256(*tensors: Tensor) -> str:
     return store.sha256(*(tensor.contiguous().numpy() for tensor in tensors))
 
 
-def load_images(name: str, protocol: Protocol = "balanced") -> Images:
+def load_images(name: str | Path, protocol: Protocol = "balanced") -> Images:
     """A data set by its name, with the images that the protocol trains on; one that is not kept yet is fetched first.
 
     >>> load_images("digits").shape
     (1, 8, 8)
     """
+    name = str(name)
     if name not in LOADERS:
         raise UsageError(unknown("data set", name, LOADERS))
+    if protocol not in get_args(Protocol):
+        raise UsageError(unknown("protocol", str(protocol), get_args(Protocol)))
     return LOADERS[name_of_pool(name, protocol)]()
 
 
@@ -135,7 +139,7 @@ def from_arrays(
 
 def as_pixels(x: Any) -> Tensor:
     """uint8 images in any of the accepted layouts as (N, C, H, W)."""
-    pixels = x if isinstance(x, Tensor) else torch.from_numpy(np.ascontiguousarray(x))
+    pixels = x if isinstance(x, Tensor) else _as_tensor(x)
     if pixels.dtype != torch.uint8:
         raise UsageError(
             f"images of {pixels.dtype}: uint8 from 0 to 255 is wanted; (255 * x).astype('uint8') if x is 0..1"
@@ -147,6 +151,30 @@ def as_pixels(x: Any) -> Tensor:
     if pixels.ndim != 4 or pixels.shape[1] not in (1, 3) or min(pixels.shape[2:]) < 8:
         raise UsageError(f"images of shape {tuple(pixels.shape)}: (N, H, W), (N, H, W, C) or (N, C, H, W), from 8x8 up")
     return pixels.contiguous()
+
+
+def _as_tensor(x: Any) -> Tensor:
+    """A uint8 array as a tensor in the same memory.
+
+    torch warns of an array that may only be read, a memory map for example. Nothing writes to images, so it is handed
+    over as one that may be written to.
+    """
+    try:
+        array = np.ascontiguousarray(x)
+    except ValueError:  # numpy's words are about sequences
+        raise UsageError(
+            "images of several sizes: arrays of one size are wanted; predict fits pictures of any, Image.fromarray(x)"
+        ) from None
+    if array.dtype.kind not in "biuf":
+        raise UsageError(f"images of {type(x).__name__}: arrays or tensors of uint8 are wanted, 0 to 255")
+    if array.dtype != np.uint8:
+        raise UsageError(
+            f"images of {array.dtype}: uint8 from 0 to 255 is wanted; (255 * x).astype('uint8') if x is 0..1"
+        )
+    if not array.flags.writeable:
+        told = array.__array_interface__
+        array = np.asarray(SimpleNamespace(__array_interface__={**told, "data": (told["data"][0], False)}, held=array))
+    return torch.from_numpy(array)
 
 
 def _labels(y: Any, count: int) -> Tensor:

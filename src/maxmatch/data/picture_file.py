@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import os
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -67,19 +71,54 @@ def open_image(path: Path | IO[bytes], channels: int, least: tuple[int, int] | N
     Raises OSError where the file cannot be decoded; where the system did not give it, that is the cause of the error.
     """
     mode = "RGB" if channels == 3 else "L"
+    with _decoding(path if isinstance(path, Path) else "a file"), Image.open(path) as file:
+        if least is not None:
+            file.draft(mode, least)
+        return plain_picture(file, channels)
+
+
+def is_given(item: Any) -> bool:
+    """Whether `read_given` takes it: the path of a file, its content as bytes, an open file, or a picture of PIL's."""
+    if isinstance(item, str | os.PathLike | bytes | bytearray | memoryview | Image.Image):
+        return True
+    return callable(getattr(item, "read", None))
+
+
+def read_given(item: Any, shape: tuple[int, int, int], middle: float = 1.0) -> Tensor:
+    """A picture in any of these forms, as `read_image` has the file of it, but that PIL's JPEGs are decoded whole.
+
+    Raises OSError where it cannot be decoded; where the system did not give the file, what the system said of that.
+    """
+    if isinstance(item, Image.Image):
+        with _decoding(getattr(item, "filename", "") or "a picture"):  # a file's may not have been read yet
+            return fit_picture(plain_picture(item, shape[0]), shape, middle)
+    if isinstance(item, bytes | bytearray | memoryview):
+        item = io.BytesIO(item)
     try:
-        with Image.open(path) as file:
-            if least is not None:
-                file.draft(mode, least)
-            picture = ImageOps.exif_transpose(file)
-            see_through = "transparency" in picture.info and picture.mode in ("P", "RGB", "L", "1")
-            if picture.mode in ("RGBA", "LA", "PA") or see_through:
-                picture = _on_white(picture)
-            return _eight_bit(picture).convert(mode)
+        return read_image(Path(item) if isinstance(item, str | os.PathLike) else item, shape, middle)
+    except OSError as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise
+
+
+def plain_picture(picture: Image.Image, channels: int) -> Image.Image:
+    """A picture of any mode as a grey or RGB one of eight bits: upright by its EXIF tag, white where transparent."""
+    picture = ImageOps.exif_transpose(picture)
+    see_through = "transparency" in picture.info and picture.mode in ("P", "RGB", "L", "1")
+    if picture.mode in ("RGBA", "LA", "PA") or see_through:
+        picture = _on_white(picture)
+    return _eight_bit(picture).convert("RGB" if channels == 3 else "L")
+
+
+@contextmanager
+def _decoding(name: object) -> Iterator[None]:
+    """Within: whatever a decoder meets is an OSError that names the picture."""
+    try:
+        yield
     except MemoryError:  # says nothing of the file
         raise
     except Exception as error:  # decoders meet damage in every way there is
-        name = path if isinstance(path, Path) else "a file"
         why = type(error).__name__
         if isinstance(error, Image.DecompressionBombError):
             why = f"over {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels"  # Pillow refuses above twice its limit

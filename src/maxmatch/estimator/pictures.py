@@ -6,10 +6,10 @@ A fit learns one `Pictures`, which says of what shape and range its data were; p
 from __future__ import annotations
 
 import math
+import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.utils import check_array
 from torch import Tensor
 
 from maxmatch.data.datasets import as_pixels
-from maxmatch.data.picture_file import read_image
+from maxmatch.data.picture_file import is_given, read_given
 
 SMALLEST = 8  # the least side of a picture
 MANY = 20  # pictures, of which some reach far into the range
@@ -41,7 +41,7 @@ class Pictures:
     def pixels(self, data: Any) -> Tensor:
         """Checked data of any kind as (N, C, H, W) uint8."""
         if isinstance(data, list):
-            return torch.stack([read_image(path, self.shape) for path in data])
+            return torch.stack([read_given(item, self.shape) for item in data])
         values = self._bytes(data)
         pixels = self._grid(values) if self.kind == "rows" else as_pixels(values)
         if tuple(pixels.shape[1:]) != self.shape:
@@ -77,14 +77,15 @@ class Pictures:
 
 
 def kind_of(data: Any) -> Kind:
-    """Whether data are rows of features, arrays of pictures, or the paths of files."""
+    """Whether data are rows of features, arrays of pictures, or files: their paths or content, or pictures of PIL's."""
     if isinstance(data, Tensor | np.ndarray) and data.ndim > 2:
         return "images"
-    if isinstance(data, str | Path):
-        raise ValueError(f"X = {str(data)!r}: give a list of paths, or arrays")
+    if is_given(data):
+        told = repr(str(data)) if isinstance(data, str | os.PathLike) else type(data).__name__
+        raise ValueError(f"X = {told}: give a list of paths or of pictures, or arrays")
     if isinstance(data, list | tuple) or getattr(data, "ndim", 2) == 1:
         items = list(data)
-        if items and all(isinstance(item, str | Path) for item in items):
+        if items and all(map(is_given, items)):
             return "files"
         if items and isinstance(items[0], Tensor | np.ndarray) and items[0].ndim > 1:
             return "images"
@@ -92,9 +93,9 @@ def kind_of(data: Any) -> Kind:
 
 
 def checked(data: Any, kind: Kind) -> Any:
-    """Pictures as an array of finite numbers, or files as a list of paths; rows are scikit-learn's to check."""
+    """Pictures as an array of finite numbers, or files as a list; rows are scikit-learn's to check."""
     if kind == "files":
-        return [Path(item) for item in data]
+        return list(data)
     if isinstance(data, list | tuple) and len(data) and isinstance(data[0], Tensor):
         data = torch.stack(list(data))
     if isinstance(data, Tensor):

@@ -31,8 +31,9 @@ def best_threads() -> int:
     return min(torch.get_num_threads(), cores())
 
 
-def find_device(name: str) -> torch.device:
+def find_device(name: str | torch.device) -> torch.device:
     """The device of that name, `auto` for the best, or one line that says that there is none."""
+    name = str(name)
     if name not in ("auto", "cpu", "cuda", "mps"):
         raise UsageError(unknown("device", name, ("auto", "cpu", "cuda", "mps")))
     if not is_available(name):
