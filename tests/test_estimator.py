@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 import warnings
 from types import SimpleNamespace
@@ -127,12 +128,64 @@ def test_one_picture_in_every_form_is_the_same(digits, tmp_path):
         "rows of a shape": (pictures.reshape(40, 64), (8, 8)),
         "files": (paths, (1, 8, 8)),
         "strings": (np.array([str(path) for path in paths]), (8, 8, 1)),
+        "pictures of PIL's": ([Image.fromarray(picture) for picture in pictures], (1, 8, 8)),
+        "palettes of PIL's": ([_palette(picture) for picture in pictures], (1, 8, 8)),
+        "content": ([path.read_bytes() for path in paths], (1, 8, 8)),
+        "open": ([io.BytesIO(path.read_bytes()) for path in paths], (1, 8, 8)),
     }
     expected = tiny().fit(pictures, y).predict_proba(pictures)
     for name, (form, shape) in forms.items():
         found = tiny(image_shape=shape).fit(form, y)
         assert np.array_equal(found.predict_proba(form), expected), name
     assert np.array_equal(tiny().fit(pictures, y).predict_proba(paths), expected)
+
+
+def _palette(pixels):
+    """The same greys in the order of another palette."""
+    made = Image.fromarray(255 - pixels)
+    made.putpalette([255 - place // 3 for place in range(768)])
+    return made
+
+
+def test_arrays_that_may_only_be_read_are_no_warning(digits, no_warning):
+    pictures, y, settings = digits[1].copy(), digits[2], {"method.threshold": 0.0}
+    pictures.flags.writeable = False
+    found = tiny(settings=settings).fit(pictures, y).predict_proba(pictures)
+    assert np.array_equal(found, tiny(settings=settings).fit(digits[1], y).predict_proba(digits[1]))
+
+
+def test_a_device_of_torch_is_taken_by_its_name(digits, tmp_path):
+    found, expected = (tiny(device=device).fit(digits[1], digits[2]) for device in (torch.device("cpu"), "cpu"))
+    assert np.array_equal(found.predict_proba(digits[1]), expected.predict_proba(digits[1]))
+    found.save(tmp_path / "saved.safetensors")
+    assert MaxMatchClassifier.load(tmp_path / "saved.safetensors").device == "cpu"
+
+
+@pytest.mark.parametrize("kind", ["M8[D]", "M8[ns]", "m8[h]"])
+def test_dates_are_saved_as_they_were(digits, tmp_path, kind):
+    dates = np.array([3, 50_000])[np.arange(200) % 2].astype(kind)
+    dates[60:] = "NaT"
+    trained = tiny().fit(digits[1], dates)
+    trained.save(tmp_path / "saved.safetensors")
+    found = MaxMatchClassifier.load(tmp_path / "saved.safetensors")
+    assert found.classes_.dtype == np.dtype(kind)
+    assert np.array_equal(found.classes_, np.unique(dates[:60]))
+    assert np.array_equal(found.predict(digits[1]), trained.predict(digits[1]))
+
+
+def test_a_method_that_is_no_name_is_told_how_it_is_named(digits):
+    for method, line in (
+        (maxmatch.FixMatch(k=3), "method='maxmatch.methods.fixmatch:FixMatch'; its options"),
+        (maxmatch.FixMatch, "method='maxmatch.methods.fixmatch:FixMatch'; its options"),
+        (3, "method = int: a name is wanted, such as method='maxmatch' or method='module:Class'"),
+    ):
+        with pytest.raises(ValueError, match=line) as told:
+            tiny(method=method).fit(digits[1], digits[2])
+        assert "replace" not in str(told.value)
+    settings = {"method.threshold": 0.5}  # what the line says
+    named = [tiny(method=name, settings=settings) for name in ("fixmatch", "maxmatch.methods.fixmatch:FixMatch")]
+    chances = [trained.fit(digits[1], digits[2]).predict_proba(digits[1]) for trained in named]
+    assert np.array_equal(*chances)
 
 
 def test_colour_channels_may_come_first_or_last():
@@ -181,11 +234,18 @@ def test_other_numbers_are_scaled_by_the_training_range(digits):
         ({"image_shape": (8,)}, "rows", "with 1 or 3 channels"),
         ({"device": "tpu"}, "pictures", "train.device = tpu"),
         ({}, "a path", "give a list of paths"),
+        ({}, "a picture", "X = Image: give a list of paths or of pictures"),
         ({}, "no floats", "NaN"),
     ],
 )
 def test_a_mistake_is_one_line(digits, changes, x, line):
-    forms = {"rows": digits[0], "pictures": digits[1], "a path": "a.png", "no floats": np.full((200, 8, 8), np.nan)}
+    forms = {
+        "rows": digits[0],
+        "pictures": digits[1],
+        "a path": "a.png",
+        "a picture": Image.new("L", (8, 8)),
+        "no floats": np.full((200, 8, 8), np.nan),
+    }
     with pytest.raises(ValueError, match=line) as caught:
         tiny(**changes).fit(forms[x], digits[2])
     assert x == "no floats" or "\n" not in str(caught.value)
@@ -240,15 +300,16 @@ def test_another_range_of_mostly_black_pictures_is_said_too():
 
 def test_it_warns_where_scikit_learn_would(digits):
     _, pictures, y, truth = digits
+    teaching = {"method.threshold": 0.0}  # else three steps teach nothing, of which there is a warning too
     with pytest.warns(UserWarning, match="y contains no unlabeled samples") as found:
-        tiny().fit(pictures, truth)
+        tiny(settings=teaching).fit(pictures, truth)
     assert len(found) == 1
     assert found[0].filename == __file__
     with pytest.warns(UserWarning, match="the worst of one view"):
         tiny(k=1).fit(pictures, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tiny().fit(pictures, y)
+        tiny(settings=teaching).fit(pictures, y)
 
 
 def test_quiet_unless_told(digits, capfd):
@@ -389,6 +450,9 @@ def test_score_leaves_out_what_has_no_label(digits):
     known, predicted = y != -1, trained.predict(pictures)
     assert trained.score(pictures, y) == accuracy_score(y[known], predicted[known])
     assert trained.score(pictures, y, weight) == accuracy_score(y[known], predicted[known], sample_weight=weight[known])
+    for wrong in (weight[:9], 0.5, np.ones((200, 1))):
+        with pytest.raises(ValueError, match=r"sample_weight of shape \(.*: one number a row is wanted, \(200,\)"):
+            trained.score(pictures, y, wrong)
 
 
 @pytest.mark.parametrize(
@@ -432,7 +496,7 @@ def test_marks_that_numpy_has_written_out_as_words_are_no_classes():
 def test_a_class_may_be_called_none(digits):
     words = ["None", "a", "b", "c"] * 10
     with pytest.warns(UserWarning, match="'None' in an array of strings is taken as a class") as found:
-        trained = tiny(steps=1).fit(digits[1][:41], np.array([*words, ""]))
+        trained = tiny(steps=1, settings={"method.threshold": 0.0}).fit(digits[1][:41], np.array([*words, ""]))
     assert [warning.filename for warning in found] == [__file__]
     assert trained.classes_.tolist() == encode(words)[1].tolist() == sorted(set(words))
     assert (trained.transduction_[:-1] == words).all()

@@ -37,10 +37,11 @@ BATCH_PIXELS = 2**14  # of one channel, in a batch of predictions on a CPU
 class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """An image classifier from few labelled and many unlabelled pictures.
 
-    X is (N, H, W), (N, H, W, C) or (N, C, H, W), an array or a tensor; a list of image files; or rows (N, features),
-    which become pictures of `image_shape`, or of the smallest near-square grid where that is None. uint8 is taken as
-    it is, other numbers are scaled so that the training data fill 0..255. Without a label, y is -1, None, NaN, pandas'
-    NA or ''; in an array of strings 'nan' and '-1' are unlabelled too, with a warning, and any other word is a class.
+    X is (N, H, W), (N, H, W, C) or (N, C, H, W), an array or a tensor; a list of image files, by their paths, as bytes,
+    open or as pictures of PIL's; or rows (N, features), which become pictures of `image_shape`, or of the smallest
+    near-square grid where that is None. uint8 is taken as it is, other numbers are scaled so that the training data
+    fill 0..255. Without a label, y is -1, None, NaN, pandas' NA or ''; in an array of strings 'nan' and '-1' are
+    unlabelled too, with a warning, and any other word is a class.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         rows that do not fill their grid are not shifted.
     image_shape : (H, W), (H, W, C) or (C, H, W) of a row, or the size files are read at (None: 32x32, RGB).
     settings : any other setting of a run, such as {"train.weight_decay": 0.001}; `maxmatch settings` lists them.
-    out : a new folder for the run; None keeps none.
+    out : a new folder for the run; None keeps none, as a search over folds needs, which fits many times.
     device : 'auto', 'cpu', 'cuda' or 'mps'.
     random_state : a number for the same model each time, a RandomState, or None.
     verbose : 1 shows the progress on standard error.
@@ -89,7 +90,7 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         image_shape: Sequence[int] | None = None,
         settings: Mapping[str, Any] | None = None,
         out: str | Path | None = None,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -158,9 +159,12 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         known, values = known_labels(y)
         if not known.any():
             raise ValueError(f"y: none of {len(known)} rows has a label, so there is nothing to score")
+        weight = None if sample_weight is None else np.asarray(sample_weight)
+        if weight is not None and weight.shape != (len(known),):
+            raise ValueError(f"sample_weight of shape {weight.shape}: one number a row is wanted, ({len(known)},)")
         predicted = self.predict(X)
         check_consistent_length(predicted, known)
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        weight = None if weight is None else weight[known]
         return float(accuracy_score(values, predicted[known], sample_weight=weight))
 
     def save(self, path: str | Path) -> None:
@@ -168,7 +172,7 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         held = {
             "parameters": {name: _written(value) for name, value in self.get_params(deep=False).items()},
-            "classes": {"type": self.classes_.dtype.str, "values": self.classes_.tolist()},
+            "classes": {"type": self.classes_.dtype.str, "values": _plain_labels(self.classes_)},
             "transduction": np.searchsorted(self.classes_, self.transduction_).tolist(),
             "pictures": asdict(self.pictures_),
             "result": self.result_,
@@ -263,6 +267,11 @@ def _plain_errors() -> Iterator[None]:
         raise SystemExit(stopped.code) from None
     except UserError as error:
         raise ValueError(str(error)) from None
+
+
+def _plain_labels(classes: np.ndarray) -> Any:
+    """Labels as JSON; dates as the numbers that numpy has inside, of which their type makes dates again."""
+    return (classes.astype(np.int64) if classes.dtype.kind in "mM" else classes).tolist()
 
 
 def _written(value: Any) -> Any:

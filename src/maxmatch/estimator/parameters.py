@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from maxmatch.estimator.pictures import Pictures
 from maxmatch.nets.device import best_device
@@ -29,6 +30,8 @@ ELSEWHERE = {
 
 def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) -> Recipe:
     """The recipe that the estimator's parameters mean for such pictures; None keeps the recipe's own."""
+    if not isinstance(parameters["method"], str):
+        raise ValueError(_no_name(parameters["method"]))
     given: Values = {}
     for name, place in PLACES.items():
         if parameters[name] is not None:
@@ -39,7 +42,7 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
     for place, value in settings.items():
         _put(given, _allowed(place), plain_value(value))
     small = max(pictures.shape[1:]) <= SMALL
-    device = best_device() if parameters["device"] == "auto" else parameters["device"]
+    device = best_device() if parameters["device"] == "auto" else str(parameters["device"])
     quick = ON_CPU if not small and device != "cuda" else {}  # the paper's net would take hours there
     layers = overlay(quick, _short(pictures, small), given, {"data": {"labels": "all"}, "train": {"seed": seed}})
     return compose("arrays", parameters["method"], "digits" if small else "paper", layers)
@@ -47,9 +50,19 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
 
 def plain_value(value: Any) -> Any:
     """A parameter as JSON knows it: numbers and arrays of numpy, as a grid may hold them, become Python's."""
+    if isinstance(value, torch.device):
+        return str(value)
     if isinstance(value, tuple | list):
         return [plain_value(item) for item in value]
     return plain(value.tolist() if isinstance(value, np.generic | np.ndarray) else value)
+
+
+def _no_name(method: Any) -> str:
+    """What is said of a method that is no word: how it is named, and where its options go."""
+    cls = method if isinstance(method, type) else type(method)
+    place = "module:Class" if cls.__module__ in ("__main__", "builtins") else f"{cls.__module__}:{cls.__qualname__}"
+    told = f"method = {cls.__name__}: a name is wanted, such as method='maxmatch' or method={place!r}"
+    return f"{told}; its options are k and over, all others settings={{'method.NAME': VALUE}}"
 
 
 def _short(pictures: Pictures, small: bool) -> Values:
