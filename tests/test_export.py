@@ -185,6 +185,12 @@ def test_torch_export_gives_the_same(run, capsys):
     assert program(torch.from_numpy(CHINA[None, :100, :30].copy())).shape == (1, 10)
 
 
+def test_places_may_be_words(run):
+    agreed = export_run(str(run), str(run.parent / "words.pt2"))
+    assert agreed == export_run(run, run.parent / "path.pt2")
+    assert (run.parent / "words.pt2").exists()
+
+
 def test_a_net_from_elsewhere_in_colour_is_exported_too(tmp_path):
     import onnxruntime
 

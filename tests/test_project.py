@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import inspect
 import json
+import os
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -50,6 +54,81 @@ def test_public_names_are_there_and_only_those():
     assert set(maxmatch.__all__) == set(maxmatch._PLACES)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         maxmatch.nothing  # noqa: B018
+
+
+def test_every_public_name_has_words_of_its_own():
+    for name in maxmatch.__all__:
+        said = inspect.getdoc(getattr(maxmatch, name))
+        assert not said.startswith(f"{name}("), f"{name}: a dataclass without a docstring shows its signature alone"
+    said = re.findall(r"`(\w+)`", inspect.getdoc(maxmatch.judge))
+    assert set(inspect.signature(maxmatch.judge).parameters) <= set(said)
+
+
+TYPED = """\
+import io
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import maxmatch
+from maxmatch import FixMatch, LabeledKFold, MaxMatch, MaxMatchClassifier, Recipe
+from maxmatch.export import export_run
+from maxmatch.methods.base import Consistency, Target
+from maxmatch.methods.ranges import Weight
+
+
+@dataclass(frozen=True)
+class Weighted(Consistency):
+    power: Weight = 2.0
+
+    def targets(self, p: Tensor) -> Target:
+        return Target(p, p.new_ones(len(p)))
+
+
+x, cpu = np.zeros((4, 8, 8), np.uint8), torch.device("cpu")
+for recipe in (
+    maxmatch.compose("digits", config=Path("mine.toml"), given={"train": {"steps": 2}}),
+    Recipe(method=MaxMatch(k=3, over="worst")),
+    replace(Recipe(), method=Weighted(k="1..3", over="soft:1")),
+    Recipe(method=FixMatch(3, over=MaxMatch().over)),
+):
+    maxmatch.fit(recipe, out="runs/b", data=maxmatch.from_arrays(x, [0, 1, -1, -1]))["error"]
+classifier = maxmatch.load("runs/b", device=cpu)
+classifier.predict("a.png").tolist() + classifier.predict_proba([io.BytesIO(b""), Path("a.png")]).tolist()
+classifier.predict(maxmatch.load_images(Path("digits"), "google").x)
+maxmatch.judge("runs/b", k=3, device=cpu)["error"]
+MaxMatchClassifier(k=3, over="worst", device=cpu).fit(x, [0, 1, -1, -1]).predict_proba(x).tolist()
+for train, test in LabeledKFold(2).split(None, [0, 1]):
+    train + test
+print(MaxMatch().over.spell(), maxmatch.__version__, export_run("runs/b", "model.onnx").images)
+"""
+WRONG = {
+    "from maxmatch import lod": 'has no attribute "lod"',
+    "maxmatch.fitt": 'has no attribute "fitt"',
+    'MaxMatch(ovr="worst")': 'Unexpected keyword argument "ovr"',
+    "MaxMatch(over=3)": 'Argument "over" to "MaxMatch" has incompatible type "int"; expected "Reduction | str"',
+    'maxmatch.load_images("digits", "goggle")': "Literal['goggle']",
+}
+
+
+def test_a_type_checker_takes_what_the_docs_call_and_finds_names_that_are_misspelt(tmp_path):
+    """mypy on a user's script, the package as if it were installed; libraries below it are left out, which is quick."""
+    (tmp_path / "typed.py").write_text(TYPED)
+    (tmp_path / "wrong.py").write_text("\n".join(["import maxmatch; from maxmatch import MaxMatch", *WRONG]))
+    others = "[mypy-torch.*,torchvision.*,sklearn.*,PIL.*]\nfollow_imports = skip\nignore_missing_imports = true\n"
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = true\nfollow_imports = silent\n{others}")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "typed.py", "wrong.py"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "MYPYPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    *found, _ = done.stdout.splitlines()
+    assert len(found) == len(WRONG), done.stdout + done.stderr
+    for number, (line, told) in enumerate(zip(found, WRONG.values(), strict=True), start=2):
+        assert line.startswith(f"wrong.py:{number}: error: ")
+        assert told in line
 
 
 def test_files_named_in_the_architecture_exist():

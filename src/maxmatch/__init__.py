@@ -44,10 +44,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        return getattr(importlib.import_module(f"maxmatch.{_PLACES[name]}"), name)
-    raise AttributeError(f"module 'maxmatch' has no attribute '{name}'")
+if not TYPE_CHECKING:  # a type checker, which reads the imports above, would take any name for one that is here
+
+    def __getattr__(name: str) -> Any:
+        if name in _PLACES:
+            return getattr(importlib.import_module(f"maxmatch.{_PLACES[name]}"), name)
+        raise AttributeError(f"module 'maxmatch' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:

@@ -73,8 +73,9 @@ class Agreement(NamedTuple):
         )
 
 
-def export_run(run: Path, out: Path, format: str | None = None) -> Agreement:
+def export_run(run: str | Path, out: str | Path, format: str | None = None) -> Agreement:
     """Write the classifier of a run to `out`, or refuse in one line; says how well the file agrees with torch."""
+    run, out = Path(run), Path(out)
     kind = choose_format(format, out)
     if out.is_dir() or not os.access(out.parent, os.W_OK):
         raise UsageError(f"{out}: its folder is not there or can't be written to; give the file to write")

@@ -48,6 +48,12 @@ def test_paths_of_files_and_of_given_are_whole(photos, monkeypatch):
         assert recipe.data.label_file == os.path.abspath("labels.csv")
 
 
+def test_a_config_may_be_a_path(tmp_path):
+    (tmp_path / "mine.toml").write_text("[train]\nsteps = 7\n")
+    assert maxmatch.compose(config=tmp_path / "mine.toml") == maxmatch.compose(config=str(tmp_path / "mine.toml"))
+    assert maxmatch.compose(config=Path("fast-10min")) == maxmatch.compose(config="fast-10min")
+
+
 @pytest.mark.parametrize(
     ("call", "line"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,11 @@ class Reduction:
 
     name: ClassVar[str]
     picks: ClassVar[bool] = True  # it is decided by some of the views, so only those need a gradient
+
+    if TYPE_CHECKING:  # a field `over: Reduction` takes its spelling too, which Consistency reads
+
+        def __get__(self, made: object, kind: type) -> Reduction: ...
+        def __set__(self, made: object, value: Reduction | str) -> None: ...
 
     def __call__(self, per_view: Tensor) -> Reduced:
         """Reduce (K, B) losses to (B,)."""

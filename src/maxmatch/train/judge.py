@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from maxmatch.data.datasets import Images
 from maxmatch.data.shards import is_sharded
 from maxmatch.errors import UserError, tell
@@ -16,13 +18,23 @@ from maxmatch.train.recipe import Recipe
 
 
 def judge(
-    folder: str | Path, k: int | None = None, device: str = "cpu", data: Images | None = None, quiet: bool = False
+    folder: str | Path,
+    k: int | None = None,
+    device: str | torch.device = "cpu",
+    data: Images | None = None,
+    quiet: bool = False,
 ) -> dict[str, Any]:
-    """Error, top-5 error, both robust errors over `k` views (the recipe's by default) and the confusion matrix."""
+    """Error, top-5 error, both robust errors over `k` views (the recipe's by default) and the confusion matrix.
+
+    `folder` is that of a finished run. `data` are its images where it was trained on arrays, from_arrays(x, y, test_x,
+    test_y), with the same x and y and any test set; a data set by name and a folder of pictures are found again without
+    it. `device` is where it computes: 'cpu', 'cuda', 'mps', or 'auto' for the fastest that is here. `quiet` shows no
+    progress.
+    """
     from sklearn.metrics import confusion_matrix
 
     folder = Path(folder)
-    finished = open_run(folder, device, data, now=True)
+    finished = open_run(folder, str(device), data, now=True)
     recipe, images, classes = finished.recipe, finished.images, finished.classifier.classes
     if images.test_x is None or images.test_y is None or not len(images.test_x):
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured{_remedy(recipe)}")

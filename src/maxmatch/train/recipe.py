@@ -233,6 +233,13 @@ class EvaluateSettings:
 
 @dataclass(frozen=True)
 class Recipe:
+    """Every setting of a run, in six sections; `maxmatch settings` prints them all with what they mean.
+
+    `compose("digits@40", "maxmatch", given={"train": {"steps": 100}})` makes one. It can't be changed, but
+    dataclasses.replace(recipe, method=MaxMatch(k=5)) gives another. `to_toml()` is the text of a file for `--config`.
+    `settled` names the fields whose `auto` a run has made a value.
+    """
+
     data: DataSettings = field(default_factory=DataSettings)
     augment: AugmentSettings = field(default_factory=AugmentSettings)
     net: NetSettings = field(default_factory=NetSettings)

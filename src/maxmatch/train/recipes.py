@@ -174,7 +174,7 @@ PRETRAIN = "moco"  # that of a method of `methods.PRETRAINING`
 def compose(
     dataset: str | Path | None = None,
     method: str | None = None,
-    config: str | None = None,
+    config: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Recipe:
     """Defaults < named recipe < config file < what was typed (`given`, two levels of plain values).
@@ -185,6 +185,7 @@ def compose(
     40
     """
     _refuse_other_kinds(dataset, config, given)
+    config = str(config) if isinstance(config, Path) else config
     given = with_nones(_sections(given or {}, "settings"))
     base_name, of_file = read_config(config)
     asked = _asked_method(method, config, of_file, given)
