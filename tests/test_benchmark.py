@@ -570,6 +570,7 @@ def test_jobs_share_the_threads(tmp_path, monkeypatch, jobs, each):
 
     monkeypatch.setattr(benchmark_runs, "_start", start)
     monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    monkeypatch.setattr("maxmatch.nets.device.cores", lambda: 8)
     runs = [Planned(label, 1, maxmatch.compose("digits"), tmp_path / label) for label in "ab"]
     benchmark_runs.run_all(runs, jobs, lambda run: None, lambda run, outcome: None)
     assert given == [each, each]

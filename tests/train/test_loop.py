@@ -377,8 +377,10 @@ def test_resuming_from_python_checks_the_recipe_too(tiny, tmp_path):
         with pytest.raises(UsageError, match="was begun with"):
             fit(wrong, tmp_path / "a", resume=True, quiet=True)
     assert (tmp_path / "a" / "recipe.json").read_text() == before
-    with pytest.raises(UsageError, match="holds no run"):
+    with pytest.raises(UsageError, match="there is no folder .*none; .* type the same words without --resume"):
         fit(tiny(), tmp_path / "none", resume=True, quiet=True)
+    with pytest.raises(UsageError, match="holds no run"):
+        fit(tiny(), tmp_path, resume=True, quiet=True)
 
 
 def test_two_processes_never_train_in_one_folder(tiny, tmp_path):
