@@ -549,12 +549,17 @@ def test_intervals_are_those_of_the_steps_that_are_asked_for(photos):
     assert compose(str(photos), given={"train": {"device": "cpu"}}).train.evaluate_every == 50
 
 
-def test_only_who_is_judged_by_the_test_reads_it(photos, tmp_path, monkeypatch):
+def test_only_who_is_judged_by_the_test_reads_it_and_says_how_far_it_is(photos, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("maxmatch.progress.SILENCE", -1.0)
     fit(recipe_of(photos, train={"steps": 2}), tmp_path / "a", quiet=True)
     read = []
     whole = Files.read_all
     monkeypatch.setattr(Files, "read_all", lambda self, *given: (read.extend(self.names), whole(self, *given))[1])
     label_unlabelled(tmp_path / "a", tmp_path / "next.csv")
     assert not [name for name in read if name.startswith("test/")]
+    capsys.readouterr()
+    judge(tmp_path / "a", quiet=True)
+    assert capsys.readouterr().err == ""
     judge(tmp_path / "a")
-    assert [name for name in read if name.startswith("test/")]
+    tests = [name for name in read if name.startswith("test/")]
+    assert f"reading test pictures 1/{len(tests) // 2}, about 10 s left" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def judge(
     from sklearn.metrics import confusion_matrix
 
     folder = Path(folder)
-    finished = open_run(folder, str(device), data, now=True)
+    finished = open_run(folder, str(device), data, now=True, quiet=quiet)
     recipe, images, classes = finished.recipe, finished.images, finished.classifier.classes
     if images.test_x is None or images.test_y is None or not len(images.test_x):
         raise UserError(f"{folder}: its data has no test set, so its error can't be measured{_remedy(recipe)}")
