@@ -319,6 +319,14 @@ def _headings(page):
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
+def test_the_steps_beside_busy_programs_are_those_of_the_record():
+    page = (ROOT / "docs" / "speed.md").read_text()
+    rows = json.loads((ROOT / "benchmarks" / "records" / "busy.json").read_text())["results"]
+    for name, programs in (("alone", 0), ("beside two busy programs", 2)):
+        speeds = [f"{row['steps_per_second']:.1f}" for row in rows if row["beside"] == programs]
+        assert f"| {name} | {' | '.join(speeds)} |" in page
+
+
 def test_the_table_of_the_worst_case_is_that_of_its_records():
     text = (ROOT / "benchmarks" / "README.md").read_text()
     table = text.partition("### CIFAR-10 with 250 labels")[2].partition("What it says")[0]
