@@ -286,6 +286,36 @@ def test_the_errors_on_digits_are_those_of_the_record():
         assert re.search(rf"digits, {labels} labels.* \| \*\*{means['maxmatch']}\*\* \| {means['fixmatch']} \|", readme)
 
 
+def test_the_errors_of_methods_that_were_searched_alike_are_those_of_the_record():
+    readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
+    runs = json.loads((ROOT / "benchmarks" / "records" / "digits-equal-search.json").read_text())["results"]
+    assert f"{len(runs)} runs, `python benchmarks/equal_search.py`" in page
+
+    def errors(method, change, labels, seeds):
+        found = {r["seed"]: r["error"]["last"] for r in runs
+                 if (r["method"], r["change"], r["labels"]) == (method, change, labels)}  # fmt: skip
+        return np.array([found.get(seed, np.nan) for seed in seeds])
+
+    best = {}
+    for method, name in (("fixmatch", "FixMatch"), ("maxmatch", "MaxMatch")):
+        tried = {r["change"] for r in runs if (r["method"], r["labels"]) == (method, 20)}
+        means = {change: errors(method, change, 20, range(11, 21)).mean() for change in tried}
+        best[method] = min((change for change in means if means[change] > 0), key=means.__getitem__)
+        assert f"{name}'s `{best[method]}`" in page or f"{name}'s best is `{best[method]}`" in page
+    for labels in (20, 40):
+        for title, chosen in (("the recipe as it is", dict.fromkeys(best, "as it is")), ("each with its best", best)):
+            fixmatch, maxmatch = (errors(method, chosen[method], labels, range(1, 11)) for method in best)
+            less = maxmatch - fixmatch
+            told = f"{less.mean():+.2f} +- {less.std(ddof=1) / len(less) ** 0.5:.2f}"
+            row = f"| {labels} labels, {title} | {fixmatch.mean():.2f} | **{maxmatch.mean():.2f}** | {told} |"
+            assert row in page
+            if (labels, chosen) == (20, best):
+                assert (
+                    f"searched alike, ten other seeds | **{maxmatch.mean():.2f}** | {fixmatch.mean():.2f}, within"
+                    in readme
+                )
+
+
 def test_the_errors_on_a_folder_are_those_of_the_record():
     readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
     results = json.loads((ROOT / "benchmarks" / "records" / "pictures.json").read_text())["results"]
