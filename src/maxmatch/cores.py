@@ -32,10 +32,10 @@ def _share() -> float:
 
 
 def wait_briefly() -> None:
-    """Have threads that wait for one another free their core after a fraction of a millisecond; before torch is there.
+    """Have threads that wait for one another free their core soon; before torch is there.
 
-    By itself GNU's OpenMP, which torch has, keeps the core for several: time that the thread it waits for could use
-    where other programs keep the cores busy. Alone on its cores a run is as fast either way (benchmarks/busy.py).
+    By itself GNU's OpenMP, which torch has, keeps the core thirty times as long: time that the thread it waits for
+    could use where other programs keep the cores busy. Alone a run is as fast either way (benchmarks/busy.py).
     """
     if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")

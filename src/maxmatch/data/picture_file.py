@@ -30,7 +30,7 @@ def opens(path: Path) -> bool:
 
 
 # A JPEG is decoded at a half, a quarter or an eighth of its size as long as it stays so many times as large as it will
-# be. Photographs of 12 megapixels are read eleven times as fast so, and what is scaled down further hardly differs.
+# be: most of the time of a large photograph is its decoding, and what is scaled down further hardly differs.
 AT_LEAST = 4
 
 
