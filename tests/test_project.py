@@ -227,6 +227,7 @@ def test_the_errors_and_seconds_of_readme_and_results_are_those_of_the_records()
         "-52000": "**{}** (folds 3 to 5: {})",
         "-one-view": "| {} ({}) |",
         "-fixmatch": "| {} ({}) |",
+        "-searched": "| {} ({}) |",
     }
     means = {}
     for name, head in heads.items():
@@ -268,6 +269,47 @@ def test_the_errors_and_seconds_of_readme_and_results_are_those_of_the_records()
     assert f"{means['-52000']} % error (the mean of three folds), in {seconds:.0f} seconds" in headline
     assert re.search(rf"\*\*{means['-52000']}\*\* \(`fast-10min`.*\| {means['-fixmatch']}, higher on each fold", readme)
     assert f"| {few[40][0]} (three views) | {few[40][1]} (one view)" in readme
+
+
+def test_the_finals_of_the_page_on_speed_are_those_of_their_records():
+    """The errors of each row, what is lower by how much, fold by fold, and what the guesses were worth at the end."""
+    text, search = ((ROOT / "docs" / name).read_text() for name in ("speed.md", "search.md"))
+    table = text.partition("## Time to accuracy")[2]
+    rows = re.findall(r"^\| .* \| ([\d,]+) \| \.(\d+) \| (.*) \| \[.*\]\(\.\./(.*finals.*)\) \|$", table, re.MULTILINE)
+    assert len(rows) == 5
+    errors, robust = {}, {}
+    for steps, rate, shown, folder in rows:
+        record = json.loads((ROOT / folder / "benchmark.json").read_text())
+        name = folder.partition("finals")[2]
+        logged = _logged(next((ROOT / folder).glob("*.jsonl.gz")))[0]
+        falls = (1 + np.cos(np.pi * logged["step"] / record["runs"][0]["steps"])) / 2
+        assert logged["lr"] == pytest.approx(float(f"0.{rate}") * falls, rel=1e-3)
+        assert {f"{run['steps']:,}" for run in record["runs"]} == {steps}, name
+        errors[name] = np.array([run["last"] for run in record["runs"]])
+        robust[name] = [run["robust_error"] for run in record["runs"]]
+        told = f"{errors[name].mean():.2f} +- {errors[name].std():.2f}"
+        assert shown == " | ".join([*(f"{error:.2f}" for error in errors[name]), told]), name
+    for better, worse in (("-52000", "-fixmatch"), ("", "-one-view"), ("", "-searched")):
+        less = errors[worse] - errors[better]
+        told = f"| {', '.join(f'{gap:.2f}' for gap in less)} | {less.mean():.2f} +- {less.std(ddof=1) / 3**0.5:.2f} |"
+        spans = [f"{min(found):.1f} to {max(found):.1f}" for found in (robust[better], robust[worse])]
+        assert f"{told} {spans[0]} % and {spans[1]} |" in table, worse
+    part = search.partition("**In a longer run that gain is gone.**")[2].partition("\n\n")[0]
+    for place in ("searched/fixmatch", "one-view/one-view", "fixmatch/fixmatch"):
+        places = [ROOT / f"benchmarks/records/cifar10-250-finals-{place}-{fold}.jsonl.gz" for fold in (3, 4, 5)]
+        last = [_logged(path)[-1] for path in places]
+        kept = [100 * row["mask_rate"] for row in last]
+        wrong = [100 * (1 - row["pseudo_label_accuracy"]) for row in last]
+        for found in (kept, wrong):
+            assert f"{min(found):.1f} to {max(found):.1f} %" in part, place
+    for name in ("-searched", "-one-view"):
+        first, second, third = (f"{error:.2f}" for error in errors[name])
+        assert f"{first}, {second} and {third}" in part
+
+
+def _logged(path):
+    rows = map(json.loads, gzip.decompress(path.read_bytes()).splitlines())
+    return [row for row in rows if row["kind"] == "train"]
 
 
 def test_the_errors_on_digits_are_those_of_the_record():
