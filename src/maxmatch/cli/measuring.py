@@ -65,7 +65,7 @@ def benchmark(
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", help="How many runs at a time.", min=1, max=256)] = 1,
     only_table: Annotated[
-        bool, typer.Option("--only-table", help="Train nothing: what is finished so far; --out will do.")
+        bool, typer.Option("--only-table", help="Train nothing: show what is finished so far. Needs only --out.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     config: Config = None,

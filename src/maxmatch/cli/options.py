@@ -48,7 +48,8 @@ K = Annotated[
 Over = Annotated[
     str | None,
     typer.Option(
-        "--over", help="worst, mean, best, soft:TAU (1) or fraction:Q (0.5) of the K losses.",
+        "--over", help="Which of the K losses of an image count: worst, mean, best, soft:TAU (soft is soft:1) or "
+        "fraction:Q, the worst share Q (fraction is fraction:0.5).",
         autocompletion=complete(lambda: ["worst", "mean", "best", "soft", "fraction"]),
     ),
 ]  # fmt: skip
@@ -56,7 +57,8 @@ Strategy = Annotated[
     str | None,
     typer.Option(
         "--strategy",
-        help="joint: one pass over all views; select: score all first, then train on the picked ones; auto.",
+        help="joint: one pass over all views. select: score all first, then train on the picked ones. "
+        "auto: select where views are picked and K > 1.",
         autocompletion=complete(lambda: ["auto", "joint", "select"]),
     ),
 ]

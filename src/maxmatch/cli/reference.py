@@ -105,15 +105,22 @@ result = maxmatch.fit(recipe, out="runs/a")
 ```
 
 Values are spelled as TOML has them: `0.05`, `true`, `[0.2, 1.0]`. Behind `--set` a word needs no quotes and a list no
-brackets: `0.2,1.0`. `unset` is no value, where it is named below; `auto` is decided when the run begins, as is said
-there. A name or a value that can't be is refused in one line.
+brackets: `0.2,1.0`. `unset` means no value, and `auto` one that is decided when the run begins; the tables
+below say which settings take them, and what comes of it. A wrong name or value is refused in one line.
 
-Where several say the same setting, the later one of these holds: the default below; what the data set brings along (its
-number of labels, its net); the named recipe; the file of `--config`; the command line. There `--set` and flags stand
-alike, and one setting given twice with two values is refused. For a folder of pictures a look at it chooses size, net
-and steps over those of `paper`; beside a recipe that is named, the section `data` alone; beside one for ImageNet,
-nothing. `maxmatch settings DATA --config NAME` prints what comes of all this, and `recipe.json` in the run folder keeps
-it ([run_folder.md](run_folder.md)).
+A setting may be given in several places. The last of these that gives it decides:
+
+1. the default below;
+2. what the data set brings along: its number of labels, its net;
+3. the named recipe;
+4. the file of `--config`;
+5. the command line. `--set` and flags count the same; one setting given twice with two values is refused.
+
+A folder of pictures is looked at: over the recipe `paper` that chooses size and kind of views, net, steps, batch and
+learning rate. Over a recipe that you name it chooses the section `data` alone, and over one for ImageNet nothing.
+
+`maxmatch settings DATA --config NAME` prints what comes of all this, and `recipe.json` in the run folder keeps it
+([run_folder.md](run_folder.md)).
 
 """
 

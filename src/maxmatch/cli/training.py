@@ -69,7 +69,7 @@ def train(
     device: Device = None,
     protocol: Protocol = None,
     out: Annotated[Path | None, typer.Option("--out", help="The run folder. Default: runs/DATA@N-METHOD-SEED.")] = None,
-    init: Annotated[str | None, typer.Option("--init", help="Start from the weights of this run.")] = None,
+    init: Annotated[str | None, typer.Option("--init", help="Start from this run folder or weight file.")] = None,
     log: Annotated[list[str] | None, typer.Option("--log", help="Also log to: tensorboard, wandb.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace the run in --out.")] = False,
@@ -136,7 +136,7 @@ def train(
 @app.command()
 def preview(
     data: Data = None,
-    out: Annotated[Path | None, typer.Option("--out", help="The picture to write: preview.png.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="The picture to write. Default: preview.png.")] = None,
     k: Annotated[int, typer.Option("--k", help="Strong views per image.", min=1, max=16)] = 5,
     images: Annotated[int, typer.Option("--images", help="How many images.", min=1, max=64)] = 8,
     seed: Annotated[int, typer.Option("--seed")] = 1,
@@ -184,7 +184,7 @@ def settings(
         bool, typer.Option("--markdown", help="What each of them means, as the page docs/settings.md.")
     ] = False,
 ) -> None:
-    """List every setting with its value, as TOML that --config reads: maxmatch settings > mine.toml"""
+    """List every setting with its value, as TOML that --config reads: maxmatch settings ./photos > mine.toml"""
     if markdown:
         if any(typed is not None for typed in (data, method, labels, config, sets)):
             raise UsageError("--markdown: the page is of all settings and their defaults; type it alone")

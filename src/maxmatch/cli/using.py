@@ -23,7 +23,12 @@ SHOWN = 15  # up to so many classes are shown as a matrix, and so many mistakes 
 @app.command()
 def evaluate(
     run_folder: Annotated[Path, typer.Argument(metavar="RUN", help="A finished run folder.")],
-    k: Annotated[int | None, typer.Option("--k", help="Strong views per image for the robust errors.", min=1)] = None,
+    k: Annotated[
+        int | None,
+        typer.Option(
+            "--k", help="Strong views per image for the robust errors. Default: evaluate.robust_views, 3.", min=1
+        ),
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:

@@ -39,12 +39,21 @@ HEAD = """# Methods
 
 Written by `maxmatch methods --markdown`. Every consistency method takes `--k` and `--over`, spelled `worst`, `mean`,
 `best`, `soft:TAU` or `fraction:Q`: "the worst case of three views" is `--k 3 --over worst` for any of them.
-`align = true` takes the bias out of the predictions that make the targets. In the formulas `over_j` stands for that
-choice, f for the net's probabilities, C for the number of classes.
+In the formulas `over_j` stands for that choice, f for the net's probabilities, C for the number of classes.
 
-`--set method.teacher=eman` is EMAN (Cai et al., 2021) for any method whose targets come from weak views: the average of
-weights and BatchNorm statistics makes them, in eval mode, and the net trains on [labelled ; strong]. FixMatch + EMAN
-and MaxMatch + EMAN are `fixmatch` and `maxmatch` with it.
+Each method lists its options with their defaults, as Python has them. On the command line and in files write `true` and
+`false`: `--set method.align=true`. These are the same for all but `supervised`:
+
+| option | what it is |
+|---|---|
+| `strategy` | `joint`: one pass over all views. `select`: all are scored, the picked ones trained on. `auto` chooses |
+| `weight`, `ramp` | the weight of the unlabelled loss; it rises from 0 over the share `ramp` of the training |
+| `align` | true scales the predictions that make the targets, so that classes are as frequent as in the labels |
+| `target_gradient` | true lets the targets learn too; the papers stop that gradient |
+| `teacher` | who makes the targets: `own`, as in the method's paper, or `eman` |
+
+`--set method.teacher=eman` is EMAN (Cai et al., 2021), for any method whose targets come from weak views. The average
+of weights and BatchNorm statistics makes them, in eval mode; the net trains on labelled images and strong views.
 
 ## Choose a method
 
@@ -53,10 +62,10 @@ and MaxMatch + EMAN are `fixmatch` and `maxmatch` with it.
 | some labels a class | `freematch` with `k = 3`, `over = worst`, as `train ./photos` has it, or `maxmatch` |
 | four labels a class or fewer | the same and, beside it, `k = 1`: with so few labels one view sometimes ends lower |
 | classes that are harder or rarer than others | `maxmatch` with `align = true`, `freematch`, `flexmatch` |
-| no time for more than one view | `freematch`, or `fixmatch` as most papers have it beside theirs |
+| time for one view only | `freematch`; or `fixmatch`, which most papers compare with |
 | no idea which augmentations keep the class | `vat`: it needs none |
-| labels only | `supervised` |
-| a table to compare with | all of them; `fixmatch-anchoring` is MaxMatch with the mean in place of the worst |
+| no unlabelled pictures | `supervised` |
+| a table of methods to make | all of them; `fixmatch-anchoring` is MaxMatch with the mean in place of the worst |
 
 """
 
