@@ -271,7 +271,7 @@ def test_predict_names_links_that_lead_nowhere(trained, pictures, capsys):
     _, out, err = call(capsys, "predict", trained, pictures)
     assert len(out.splitlines()) == 4
     assert "gone.png: a link that leads nowhere: left out" in err
-    assert "1 files were left out" in err
+    assert "1 file was left out" in err
 
 
 def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pictures, capsys, tmp_path):
@@ -282,7 +282,7 @@ def test_predict_writes_a_row_per_readable_file_and_names_the_others(trained, pi
     assert [row[0] for row in rows[1:]] == ["a.png", "b.png", "sub dir/ä.png"]
     assert [line.split()[-2:] for line in err.splitlines()] == [["left", "out"], ["left", "out"]]
     assert "broken.jpg" in err
-    assert "1 files were left out" in err
+    assert "1 file was left out" in err
     alone = call(capsys, "predict", trained, pictures / "b.png")[1]
     assert list(csv.reader(io.StringIO(alone)))[1:] == [row for row in rows if row[0] == "b.png"]
     digits = maxmatch.load_images("digits")

@@ -91,6 +91,15 @@ def tell(line: str) -> None:
         print(line.encode(errors="backslashreplace").decode(), file=sys.stderr, flush=True)  # of names that are no text
 
 
+def counted(count: int, one: str, more: str) -> str:
+    """A number of things, and what is said of one of them or of more.
+
+    >>> counted(1, "file is", "files are"), counted(2000, "file is", "files are")
+    ('1 file is', '2,000 files are')
+    """
+    return f"{count:,} {one if count == 1 else more}"
+
+
 def listed(names: Sequence[str], few: int = FEW) -> str:
     """Some names, and how many more there are."""
     more = f" and {len(names) - few} more" if len(names) > few else ""

@@ -37,8 +37,8 @@ def test_labelled_and_unlabelled_beside_each_other(tmp_path):
     }  # fmt: skip
     assert listing.classes == ("cat", "dog")
     assert listing.test_files == ()
-    assert "notes: 1 pictures that are not in labeled/; left out" in listing.notes[0]
-    assert "1 pictures lie in no class folder (loose.png); left out" in listing.notes[1]
+    assert "notes: 1 picture that is not in labeled/; left out" in listing.notes[0]
+    assert "1 picture lies in no class folder (loose.png); left out" in listing.notes[1]
     assert "no error is measured" in listing.notes[2]
 
 
@@ -500,7 +500,7 @@ def test_a_table_may_list_the_test_too(tmp_path):
     assert listing.test_files == ("test/cat/3.png", "test/dog/4.png")
     table.write_text("1.png,cat\n2.png,dog\ntest/cat/3.png,dog\n")
     (note,) = [note for note in read_layout(tmp_path / "all", table).notes if "another label" in note]
-    assert "1 test pictures have another label than their folder (test/cat/3.png); the folder's counts" in note
+    assert "1 test picture has another label than their folder (test/cat/3.png); the folder's counts" in note
     with pytest.raises(UsageError, match="the other would be left out"):
         read_layout(tmp_path / "all", table, strict=True)
 
@@ -540,7 +540,7 @@ def test_labels_of_folders_that_a_table_does_not_repeat_are_said_to_be_lost(tmp_
     listing = read_layout(tmp_path, table)
     assert labels_of(listing)["labeled/dog/2.png"] is None
     (note,) = [note for note in listing.notes if "it alone says the labels" in note]
-    assert "1 pictures of labeled/ (labeled/dog/2.png) have no row; taken as unlabelled" in note
+    assert "1 picture of labeled/ (labeled/dog/2.png) has no row; taken as unlabelled" in note
     assert labels_of(read_layout(tmp_path, table, strict=True)) == labels_of(listing)  # nothing is left out
     table.write_text(table.read_text() + "labeled/dog/2.png,\n")  # said to have none
     assert not any("it alone" in note for note in read_layout(tmp_path, table).notes)
@@ -642,11 +642,11 @@ def test_pictures_that_were_copied_and_not_moved_to_their_label_are_told(tmp_pat
     listing = read_layout(tmp_path)
     assert {"unlabeled/2.png", "unlabeled/5.png"} <= {*listing.files}  # as before
     (note,) = [note for note in listing.notes if "copies" in note]
-    assert "2 files without a label are copies of labelled ones (unlabeled/2.png, unlabeled/5.png); remove them" in note
+    assert "2 files without a label are copies of labelled ones (unlabeled/2.png, unlabeled/5.png); remove what" in note
     assert read_layout(tmp_path, strict=True) == listing  # nothing is left out
     table = tmp_path / "t.csv"
     table.write_text("labeled/a/new 5.png,a\nlabeled/b/new 2.png,b\nunlabeled/2.png,b\n")
-    assert any("1 files without a label are copies" in note for note in read_layout(tmp_path, table).notes)
+    assert any("1 file without a label is a copy" in note for note in read_layout(tmp_path, table).notes)
     for number in (2, 5):
         (tmp_path / f"unlabeled/{number}.png").unlink()
     assert not any("copies" in note for note in read_layout(tmp_path).notes)
@@ -655,7 +655,7 @@ def test_pictures_that_were_copied_and_not_moved_to_their_label_are_told(tmp_pat
 def test_a_large_pool_is_not_searched_for_copies_of_labelled_pictures(tmp_path, monkeypatch):
     put(tmp_path, "labeled/a/1.png", "labeled/b/2.png", "unlabeled/3.png")
     (tmp_path / "unlabeled/3.png").write_bytes((tmp_path / "labeled/a/1.png").read_bytes())
-    assert any("copies" in note for note in read_layout(tmp_path).notes)
+    assert any("a copy of a labelled one" in note for note in read_layout(tmp_path).notes)
     monkeypatch.setattr(copies, "COMPARED", 1)
     monkeypatch.setattr(copies, "digest_of", None)  # nobody may call it
-    assert not any("copies" in note for note in read_layout(tmp_path).notes)
+    assert not any("a copy of a labelled one" in note for note in read_layout(tmp_path).notes)

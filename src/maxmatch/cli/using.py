@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from maxmatch.cli.app import app
-from maxmatch.errors import UsageError, tell
+from maxmatch.errors import UsageError, counted, tell
 from maxmatch.files import refuse_to_replace
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def predict(
 
     bad = label_folder(run_folder, folder, out, device, format=format, top=top, workers=workers)
     if bad:
-        tell(f"maxmatch: {bad} files were left out")
+        tell(f"maxmatch: {counted(bad, 'file was', 'files were')} left out")
     if out is not None:
         print(out)
 

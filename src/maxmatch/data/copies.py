@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from maxmatch.errors import listed
+from maxmatch.errors import counted, listed
 
 COMPARED = 50_000  # up to so many labelled pictures are compared with one another, or all with those without a label
 SEARCHED = 200_000  # up to so many are searched for pictures of the test: more would be read almost whole at each start
@@ -45,9 +45,8 @@ def without_copies(root: Path, found: dict[str, str], tests: dict[str, str], not
         if digests and digest_of(root / path) in digests:
             bad.add(path)
     if bad:
-        notes.append(
-            f"{root}: {len(bad)} files are also in the test ({listed(sorted(bad), 3)}); left out of the training"
-        )
+        what = f"{counted(len(bad), 'file is', 'files are')} also in the test ({listed(sorted(bad), 3)})"
+        notes.append(f"{root}: {what}; left out of the training")
     return {path: label for path, label in found.items() if path not in bad}
 
 
@@ -62,8 +61,9 @@ def labelled_elsewhere(root: Path, found: dict[str, str]) -> list[str]:
             copies += [path for path in plain if digest_of(root / path) in known]
     if not copies:
         return []
-    what = f"{len(copies)} files without a label are copies of labelled ones ({listed(sorted(copies), 3)})"
-    return [f"{root}: {what}; remove them, or predict --unlabeled lists them again"]
+    one, more = "file without a label is a copy of a labelled one", "files without a label are copies of labelled ones"
+    what = f"{counted(len(copies), one, more)} ({listed(sorted(copies), 3)})"
+    return [f"{root}: {what}; remove what is there twice, or predict --unlabeled lists it again"]
 
 
 def digest_of(path: Path) -> str:

@@ -29,7 +29,7 @@ from maxmatch.data.folder import find_broken_links, find_pictures, is_picture
 from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows, says_nothing
 from maxmatch.data.picture_file import opens
 from maxmatch.data.shards import Shards, is_sharded, open_shards
-from maxmatch.errors import UsageError, listed
+from maxmatch.errors import UsageError, counted, listed
 
 LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
 RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
@@ -170,7 +170,7 @@ def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, 
         unused = [] if parts == _called(tops, TRAIN) else _called(tops, TRAIN)
         for name in classes + unused:
             if count := len(find_pictures(root / name)):
-                told_of = f"{count:,} pictures that are not in {parts[0]}/; left out"
+                told_of = f"{counted(count, 'picture that is', 'pictures that are')} not in {parts[0]}/; left out"
                 notes.append(f"{root / name}: {told_of} (without labels they belong into unlabeled/)")
         _note_loose(root, notes)
     else:
@@ -262,7 +262,8 @@ def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict
 def _note_loose(folder: Path, notes: list[str]) -> None:
     loose = [name for name in os.listdir(folder) if is_picture(name)]
     if loose:
-        notes.append(f"{folder}: {len(loose)} pictures lie in no class folder ({listed(sorted(loose), 3)}); left out")
+        what = counted(len(loose), "picture lies", "pictures lie")
+        notes.append(f"{folder}: {what} in no class folder ({listed(sorted(loose), 3)}); left out")
 
 
 def _by_csv(
@@ -305,21 +306,25 @@ def _by_csv(
         )
     if missing:
         hint = f"; '{alike}' is there, in other capitals" if alike else ""
-        notes.append(f"{label_file}: {len(missing)} files are not in {root} ({listed(missing, 3)}){hint}; left out")
+        what = f"{counted(len(missing), 'file is', 'files are')} not in {root} ({listed(missing, 3)})"
+        notes.append(f"{label_file}: {what}{hint}; left out")
     rest = rows[rows[0][0] in missing :]  # a first row that names no picture may be a heading
     if lost := sorted({label for _, label in rest if not says_nothing(label)} - {*found.values()}):
         what = f"no row of {listed(lost, 3)} names a picture that is there and has no other label"
         notes.append(f"{label_file}: {what}, so that class is left out")
     if twice:
-        notes.append(f"{label_file}: {len(set(twice))} files have two labels ({listed(twice, 3)}); taken as unlabelled")
+        what = f"{counted(len(set(twice)), 'file has', 'files have')} two labels ({listed(twice, 3)})"
+        notes.append(f"{label_file}: {what}; taken as unlabelled")
     if otherwise:
-        told_of = f"{len(otherwise)} test pictures have another label than their folder ({listed(otherwise, 3)})"
+        what = counted(len(otherwise), "test picture has", "test pictures have")
+        told_of = f"{what} another label than their folder ({listed(otherwise, 3)})"
         notes.append(f"{label_file}: {told_of}; the folder's counts, and the other is left out")
     hints += nothing.hints()
     silent = sorted(path for path in found if path not in seen and path.split("/")[0].casefold() in LABELLED)
     if silent:
-        told_of = f"{len(silent)} pictures of {silent[0].split('/')[0]}/ ({listed(silent, 3)})"
-        hints.append(f"{label_file}: it alone says the labels, and {told_of} have no row; taken as unlabelled")
+        told_of = f"of {silent[0].split('/')[0]}/ ({listed(silent, 3)})"
+        what = counted(len(silent), f"picture {told_of} has", f"pictures {told_of} have")
+        hints.append(f"{label_file}: it alone says the labels, and {what} no row; taken as unlabelled")
     return found
 
 

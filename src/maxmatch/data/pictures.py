@@ -14,7 +14,7 @@ from PIL import Image
 from maxmatch.data.datasets import Images
 from maxmatch.data.files import Files, default_workers
 from maxmatch.data.layout import Listing, read_layout
-from maxmatch.errors import FEW, UsageError, UserError, listed, tell
+from maxmatch.errors import FEW, UsageError, UserError, counted, listed, tell
 from maxmatch.progress import Bar
 
 LOOKED_AT = 200_000  # more pictures than that are not tried before they are streamed; broken ones are then grey
@@ -146,7 +146,8 @@ def _left_out(
     """The listing and the pixels without the files that turned out to be damaged."""
     keep = torch.tensor([name not in broken for name in listing.files], dtype=torch.bool)
     keep_test = torch.tensor([name not in broken for name in listing.test_files], dtype=torch.bool)
-    line = f"{listing.root}: {len(broken)} files can't be read as pictures ({_with_reasons(broken)})"
+    what = counted(len(broken), "file can't be read as a picture", "files can't be read as pictures")
+    line = f"{listing.root}: {what} ({_with_reasons(broken)})"
     if strict:
         raise UsageError(f"{line}: mend or remove them, or leave --strict out")
     kept = listing.without(broken)

@@ -16,7 +16,7 @@ class Entry(NamedTuple):
     line: str
     more: str  # the rest of its docstring
     formula: str
-    options: dict[str, object]  # with their defaults
+    options: dict[str, str]  # with their defaults, spelled as `--set` takes them
 
 
 def entries() -> list[Entry]:
@@ -25,7 +25,7 @@ def entries() -> list[Entry]:
     for name in METHODS:
         cls = method_class(name)
         line, _, more = inspect.cleandoc(cls.__doc__ or "").partition("\n")
-        options = {field.name: plain(field.default) for field in dataclasses.fields(cls)}
+        options = {field.name: _spelled(plain(field.default)) for field in dataclasses.fields(cls)}
         made.append(Entry(name, cls.year, line, more.strip(), cls.formula, options))
     return made
 
@@ -41,8 +41,8 @@ Written by `maxmatch methods --markdown`. Every consistency method takes `--k` a
 `best`, `soft:TAU` or `fraction:Q`: "the worst case of three views" is `--k 3 --over worst` for any of them.
 In the formulas `over_j` stands for that choice, f for the net's probabilities, C for the number of classes.
 
-Each method lists its options with their defaults, as Python has them. On the command line and in files write `true` and
-`false`: `--set method.align=true`. These are the same for all but `supervised`:
+Each method lists its options with their defaults, as `--set` takes them: `--set method.align=true`. These are the same
+for all but `supervised`:
 
 | option | what it is |
 |---|---|
@@ -68,6 +68,10 @@ of weights and BatchNorm statistics makes them, in eval mode; the net trains on 
 | a table of methods to make | all of them; `fixmatch-anchoring` is MaxMatch with the mean in place of the worst |
 
 """
+
+
+def _spelled(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _section(entry: Entry) -> str:

@@ -18,7 +18,7 @@ from maxmatch.augment import Views
 from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
 from maxmatch.data.split import Split
-from maxmatch.errors import Interrupted, UsageError, UserError, listed
+from maxmatch.errors import Interrupted, UsageError, UserError, counted, listed
 from maxmatch.evaluate.errors import error_rate, predict_logits, top5_error
 from maxmatch.files import write_safely
 from maxmatch.methods import method_name
@@ -167,7 +167,8 @@ class Training:
             return
         broken = set[str]().union(*self.ranks.everyones(set(feed.files.broken)))
         if new := sorted(broken - self._told_broken):
-            self.warn(f"{len(new)} files could not be read and were shown as grey: {listed(new)}")
+            what = counted(len(new), "file could not be read and was", "files could not be read and were")
+            self.warn(f"{what} shown as grey: {listed(new)}")
         self._told_broken |= broken
 
     def _begin_as_one(self) -> None:

@@ -20,7 +20,7 @@ from torch import Tensor
 from maxmatch.augment import ResizedCrop
 from maxmatch.data.datasets import Images
 from maxmatch.data.plan import Plan
-from maxmatch.errors import listed, tell
+from maxmatch.errors import counted, listed, tell
 from maxmatch.evaluate.rows import ReaderGone, Row, choose_format, writing_rows
 from maxmatch.progress import Bar
 from maxmatch.train.finished import Finished, open_run
@@ -73,7 +73,7 @@ def label_unlabelled(
     if files is not None and files.broken:
         readable = torch.tensor([files.names[i] not in files.broken for i in found.position.tolist()], dtype=torch.bool)
         found = PseudoLabels(*(column[readable] for column in found))
-        tell(f"maxmatch: {len(files.broken)} files can't be read: {listed(sorted(files.broken))}")
+        tell(f"maxmatch: {counted(len(files.broken), 'file', 'files')} can't be read: {listed(sorted(files.broken))}")
     first = "index" if names is None else "path"
     try:
         with writing_rows(out, kind, (first, "label", "confidence", "disagreement")) as write:
