@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from maxmatch.errors import UsageError
 from maxmatch.methods.functional import entropy, kl_divergence, probabilities, sharpen, squared_error
 from methods.table import logits
 
@@ -75,3 +76,11 @@ def test_a_low_temperature_does_not_round_every_class_to_zero():
 def test_probabilities_are_never_in_half_precision():
     assert probabilities(logits(0.3).bfloat16()).dtype == torch.float32
     assert probabilities(logits(0.3)).dtype == torch.float64
+
+
+@pytest.mark.parametrize("distance", [squared_error, kl_divergence])
+def test_a_distance_of_probabilities_refuses_labels(distance):
+    flat = torch.zeros(2, 3)
+    with pytest.raises(UsageError, match=rf"{distance.__name__} compares .* shape \(2,\): return Target\(p, keep\)"):
+        distance(flat, torch.tensor([0, 1]))
+    assert distance(flat, torch.full((2, 3), 1 / 3)).tolist() == pytest.approx([0, 0], abs=1e-6)

@@ -459,3 +459,21 @@ def test_bounds_are_inherited_by_plain_numbers_and_by_classes_within_functions()
         with pytest.raises(UsageError, match=f"{next(iter(options))} = .*: a number .* is wanted"):
             made(**options)
     assert (Plain().weight, Within(kind=Local()).threshold, Nested(amount=2.0).shares) == (5.0, 0.95, ())
+
+
+@dataclass(frozen=True)
+class Untyped(FixMatch):
+    """Its power is a constant."""
+
+    power = 2.0
+
+
+def test_an_option_without_a_type_is_told_where_it_is_set():
+    assert make_method({"name": f"{__name__}:Untyped"}).power == 2.0
+    line = "method.power: Untyped.power has no type, so it is a constant and no option: write power: float = 2.0"
+    with pytest.raises(UsageError, match=line):
+        make_method({"name": f"{__name__}:Untyped", "power": 4})
+    with pytest.raises(UsageError, match="unknown setting 'method.powers'"):
+        make_method({"name": f"{__name__}:Untyped", "powers": 4})
+    with pytest.raises(UsageError, match="unknown setting 'method.targets'"):  # a function is no constant
+        make_method({"name": f"{__name__}:Untyped", "targets": 4})

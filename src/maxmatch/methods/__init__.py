@@ -93,12 +93,20 @@ def make_method(values: Mapping[str, Any]) -> Method:
     viewless = next((key for key in ("k", "over", "strategy") if key in options and key not in field_types(cls)), None)
     if viewless is not None:
         raise UsageError(f"{values['name']} has no views to choose from: leave {viewless} out")
-    for key in options:
-        if key not in field_types(cls) and (owners := _owners(key)):
+    for key in (key for key in options if key not in field_types(cls)):
+        if wrong := _constant(cls, key):
+            raise UsageError(f"method.{key}: {wrong}")
+        if owners := _owners(key):
             better = "maxmatch" if "maxmatch" in owners else owners[0]
             whose = f"{values['name']} has no such option, {listed(owners, 4)} {'has' if len(owners) == 1 else 'have'}"
             raise UsageError(f"unknown setting 'method.{key}': {whose}; type --method {better}, or leave it out")
     return build(cls, options, "method")
+
+
+def _constant(cls: type[Method], option: str) -> str:
+    from maxmatch.methods.mistakes import constant
+
+    return constant(cls, option)
 
 
 def _owners(option: str) -> list[str]:

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from maxmatch.errors import UsageError
+
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """-sum_c t_c log softmax(logits)_c per image, (B, C) -> (B,); the target is labels (B,) or probabilities (B, C).
@@ -30,12 +32,14 @@ def squared_error(logits: Tensor, target: Tensor) -> Tensor:
     >>> squared_error(torch.tensor([[0.0, 0.0]]), torch.tensor([[1.0, 0.0]]))
     tensor([0.2500])
     """
+    _check_probabilities("squared_error", logits, target)
     difference: Tensor = probabilities(logits) - target
     return difference.square().mean(-1)
 
 
 def kl_divergence(logits: Tensor, target: Tensor) -> Tensor:
     """sum_c t_c (log t_c - log softmax(logits)_c) per image: the cross-entropy less the target's own entropy."""
+    _check_probabilities("kl_divergence", logits, target)
     return cross_entropy(logits, target) - entropy(target)
 
 
@@ -53,3 +57,9 @@ def sharpen(p: Tensor, temperature: float) -> Tensor:
     """
     powered = torch.pow(p / p.amax(-1, keepdim=True), 1 / temperature)  # a small power of a small p would be 0
     return powered / powered.sum(-1, keepdim=True)
+
+
+def _check_probabilities(distance: str, logits: Tensor, target: Tensor) -> None:
+    if target.ndim != logits.ndim:
+        what = f"{distance} compares probabilities (B, C), and what is taught has shape {tuple(target.shape)}"
+        raise UsageError(f"{what}: return Target(p, keep), or take cross_entropy, which takes labels")

@@ -48,6 +48,17 @@ def untyped(cls: type) -> str:
     return ""
 
 
+def constant(cls: type, name: str) -> str:
+    """Of an option that is set, and that its class has without a type: a constant to Python."""
+    for each in cls.__mro__:
+        if name in vars(each) and name not in get_annotations(each) and not is_ours(each):
+            value = vars(each)[name]
+            if not hasattr(value, "__get__"):
+                right = f"write {name}: {type(value).__name__} = {value!r}"
+                return f"{each.__name__}.{name} has no type, so it is a constant and no option: {right}"
+    return ""
+
+
 def unlike_base(cls: type) -> str:
     """Of a property of the contract that is written as a function, and of a distance that wants a method."""
     for name, value in vars(cls).items():
