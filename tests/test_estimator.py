@@ -217,6 +217,8 @@ def test_other_numbers_are_scaled_by_the_training_range(digits):
     from_floats, from_bytes = tiny().fit(rows, y), tiny().fit(pictures, y)
     assert np.array_equal(from_floats.predict_proba(rows), from_bytes.predict_proba(pictures))
     assert tiny().fit(np.zeros((4, 3)), [0, 1, 0, -1]).predict(np.zeros((1, 3))).shape == (1,)
+    of_torch = tiny().fit(torch.from_numpy(rows).bfloat16(), y)  # 0 to 16: no digit is lost, and numpy has no such type
+    assert np.array_equal(of_torch.predict_proba(rows), from_floats.predict_proba(rows))
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,9 @@ def test_7_numbers_survive_to_the_last_digit():
         assert make_method(json.loads(json.dumps(method_values(method)))) == method
     assert WorstFraction(2 / 3).choose(torch.rand(3, 2)).shape[0] == 2
     assert WorstFraction(0.28).choose(torch.rand(25, 2)).shape[0] == 7
+    assert WorstFraction(1e-12).choose(torch.rand(3, 2)).shape[0] == 1
+    with pytest.raises(UsageError, match=r"fraction:1\.0000001: the fraction lies in"):
+        WorstFraction(1.0000001)
     for k in ("1,2,3,4,5,6,7,8,9", "1:3,2:7,5:11", "2:1,3:5,9:1", "1..3", "7:1..2:2..3:4"):
         method = make_method({"name": "maxmatch", "k": k})
         assert make_method(json.loads(json.dumps(method_values(method)))) == method

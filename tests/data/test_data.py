@@ -69,6 +69,11 @@ def test_wrong_arrays_are_one_line(arguments, message):
         from_arrays(*arguments)
 
 
+def test_two_classes_of_one_name_are_refused():
+    with pytest.raises(UsageError, match="'cat' stands there twice; give each class a name of its own"):
+        from_arrays(X, [0, 1, 2, 1], classes=["cat", "dog", "cat"])
+
+
 def test_unknown_data_sets_name_the_nearest():
     with pytest.raises(UsageError, match="did you mean 'digits'"):
         load_images("digit")

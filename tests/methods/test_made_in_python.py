@@ -232,11 +232,21 @@ class TwiceGuessed(Twice):
         return torch.stack([logits.softmax(-1) for logits in self.guess(run, *batch.weak)]).mean(0)
 
 
+@dataclass(frozen=True)
+class TwiceByAHelper(Twice):
+    def opinion(self, run, batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
+        return self._smooth(run, batch).mean(0)
+
+    def _smooth(self, run, batch) -> Tensor:
+        return torch.stack([logits.softmax(-1) for logits in self.guess(run, *batch.weak)])
+
+
 def test_an_eman_teacher_that_would_never_be_asked_is_refused():
     assert Twice().teacher == "own"
     with pytest.raises(UsageError, match=r"teacher = eman: Twice.opinion never asks self.guess"):
         Twice(teacher="eman")
     assert TwiceGuessed(teacher="eman").averages_statistics
+    assert TwiceByAHelper(teacher="eman").averages_statistics
 
 
 @pytest.mark.parametrize("keep", [None, 1.0])

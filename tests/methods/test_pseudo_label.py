@@ -59,6 +59,13 @@ def test_soft_labels_that_learn_have_one_gradient_in_both_strategies():
     torch.testing.assert_close(*found)
 
 
+def test_by_joint_no_view_passes_twice():
+    batch = make_batch(3)
+    options = {"k": 3, "over": "worst", "target": "soft", "target_gradient": True}
+    assert PseudoLabel(strategy="joint", **options).anchors(batch) == ()
+    assert len(PseudoLabel(strategy="select", **options).anchors(batch)) == 1
+
+
 def test_bad_values():
     with pytest.raises(UsageError, match=r"threshold = -0\.1"):
         PseudoLabel(threshold=-0.1)

@@ -88,6 +88,7 @@ def test_ranks_end_where_one_process_ends(tmp_path):
     checks += [(same_bits, name) for name in (*CASES, "unsynchronised")]
     checks += [(went_on, "begun-by-1", "flexmatch"), (went_on, "begun-by-2", "cta")]
     checks += [(same_gradient, "wrn-10-1"), (same_gradient, "elsewhere"), (stopped_together,)]
+    checks += [(each_says_why, 5), (each_says_why, 7), (met_again, 1), (met_again, 2)]
     wrong = []
     for look, *what in checks:
         try:
@@ -106,6 +107,8 @@ def all_runs(folder):
     jobs += [{"recipe": recipe("cta", sync_batchnorm=False), "out": str(folder / "unsynchronised-2")}]
     jobs += [{"net": net, "out": str(folder / net)} for net in ("wrn-10-1", "elsewhere")]
     jobs += [{"recipe": recipe("joint"), "out": str(folder / "bad-2"), "bad_on": 1}]
+    jobs += [{"recipe": recipe("joint", batch=odd), "out": str(folder / f"odd-{odd}")} for odd in (5, 7)]
+    jobs += [{"recipe": recipe("joint"), "out": str(folder / f"apart-{n}-2"), "apart": True} for n in (1, 2)]
     two = run_jobs(folder, 2, jobs)
     for name in CASES:
         train({"recipe": recipe(name)}, folder / f"{name}-1")
@@ -182,7 +185,19 @@ def stopped_together(runs):
     """A loss that is not finite on rank 1 alone stopped both after that step, and one of them said so."""
     said = sorted(json.loads((runs / "bad-2" / f"returned-{rank}.json").read_text())["said"] for rank in range(2))
     assert said[0] == "another process of this run has said why it ends"
-    assert said[1].startswith("the unlabeled loss is not finite at step 2;")
+    assert said[1].startswith("the unlabeled loss is not finite at step 3;")
+
+
+def each_says_why(runs, batch):
+    """Of two that failed in one script, the second has its reason too; one of the ranks gives it."""
+    said = sorted(json.loads((runs / f"odd-{batch}" / f"returned-{rank}.json").read_text())["said"] for rank in (0, 1))
+    assert said[0] == "another process of this run has said why it ends"
+    assert said[1].startswith(f"train.batch = {batch}: 2 processes can't have equal parts")
+
+
+def met_again(runs, number):
+    """Trainings that each join and leave the group in the same processes are those within one group."""
+    assert max(differences(runs / f"apart-{number}-2", runs / "joint-2").values()) == 0
 
 
 def same_gradient(runs, net):
@@ -219,7 +234,7 @@ def test_the_parts_of_the_plan_are_the_plan():
             assert torch.equal(torch.cat([part.row[name] for part in parts], dim), whole.row[name]), name
         for name in ("lr", "step", "mix/order", "mix/weight"):
             assert all(torch.equal(part.row[name], whole.row[name]) for part in parts), name
-    assert parts[0].draws.pools == {"labelled": (2, 11), "unlabelled": (4, 31)}
+    assert parts[0].draws.batch == {"labelled": 2, "unlabelled": 4}
 
 
 @pytest.mark.parametrize(

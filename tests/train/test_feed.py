@@ -26,7 +26,7 @@ class Plan:
     """Three pictures a step, others in each."""
 
     def __init__(self):
-        self.pools = {"unlabelled": (3, len(PLACES))}
+        self.batch = {"unlabelled": 3}
 
     def indices(self, name, block):
         first = block * BLOCK

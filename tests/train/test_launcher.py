@@ -112,7 +112,7 @@ def test_who_is_the_first_to_fail_is_asked_of_this_start_alone(monkeypatch):
     for name, value in {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": store.port, "RANK": 0, "WORLD_SIZE": 1,
                         "GROUP_WORLD_SIZE": 2, "TORCHELASTIC_USE_AGENT_STORE": True}.items():  # fmt: skip
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(distributed, "_STORE", [])
+    monkeypatch.setattr(distributed.MEETING, "store", None)
     for _ in range(2):
         assert distributed._meet("gloo") == Ranks(0, 1)
         assert [first_to_fail(), first_to_fail()] == [True, False]

@@ -482,7 +482,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_a_sound_checkpoint(tiny, t
 
     monkeypatch.setattr(Step, "__call__", poisoned)
     with pytest.raises(
-        UserError, match=r"supervised loss is not finite at step 9; .*000000008\.safetensors; .*train\.lr="
+        UserError, match=r"supervised loss is not finite at step 10; .*000000008\.safetensors; .*train\.lr="
     ):
         fit(tiny(), tmp_path / "a", quiet=True)
     newest = load_file(checkpoints(tmp_path / "a" / "checkpoint")[-1])
@@ -491,7 +491,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_a_sound_checkpoint(tiny, t
 
 def test_a_loss_that_was_never_finite_is_no_matter_of_the_learning_rate(tiny, tmp_path):
     wild = tiny("fixmatch", method={"weight": 1e308, "threshold": 0.0})
-    with pytest.raises(UserError, match=r"unlabeled loss is not finite at step 0, .* how fixmatch makes it") as told:
+    with pytest.raises(UserError, match=r"unlabeled loss is not finite at step 1, .* how fixmatch makes it") as told:
         fit(wild, tmp_path / "a", quiet=True)
     assert "lr" not in str(told.value)
 
@@ -819,6 +819,9 @@ def test_a_run_is_judged_by_as_many_views_as_are_asked_for(tiny, tmp_path):
     few, many = judge(tmp_path / "a", k=1), judge(tmp_path / "a", k=6)
     assert (few["robust"]["k"], many["robust"]["k"]) == (1, 6)
     assert few["robust_error_paper"] < many["robust_error_paper"]
+    for wrong in (0, -1, 2.5):
+        with pytest.raises(UsageError, match=f"k = {wrong}: how many strong views"):
+            judge(tmp_path / "a", k=wrong)
 
 
 def test_the_seconds_of_a_run_that_was_stopped_are_counted(tiny, tmp_path):
@@ -900,6 +903,14 @@ def test_a_gradient_that_is_not_finite_is_told_as_the_method_s(tiny, tmp_path):
         UserError, match="look at the gradient of Rooted, a root or a logarithm at 0 has none, or begin"
     ):
         fit(replace(tiny("fixmatch"), method=Rooted()), tmp_path / "a", quiet=True)
+
+
+def test_weights_that_are_not_finite_are_judged_by_nobody(tiny, tmp_path):
+    """Their error would be a number like any other: the first class's."""
+    recipe = replace(tiny("fixmatch", train={"steps": 1, "evaluate_every": 1}), method=Rooted())
+    with pytest.raises(UserError, match="the weights are not finite after step 1"):
+        fit(recipe, tmp_path / "a", quiet=True)
+    assert "evaluate" not in (tmp_path / "a" / "metrics.jsonl").read_text()
 
 
 def test_a_method_of_a_script_is_told_where_it_could_be_read_again(tiny, tmp_path, capsys, monkeypatch):

@@ -7,7 +7,8 @@ import copy
 import pytest
 import torch
 
-from maxmatch.errors import UsageError
+from maxmatch.data.datasets import from_arrays
+from maxmatch.errors import UsageError, UserError
 from maxmatch.nets import make_net
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import set_mode, still
@@ -91,6 +92,47 @@ def test_nets_from_elsewhere_that_drop_are_refused(library, layer):
     with pytest.raises(UsageError, match="drops others each time"):
         Runner(net, *rest, micro_batch=8)
     Runner(net, *rest)
+
+
+class Dropping(torch.nn.Module):
+    """It drops by a function, of which no module tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = torch.nn.Linear(64, 4)
+
+    def forward(self, images):
+        return torch.nn.functional.dropout(self.head(images.flatten(1)), 0.5, self.training)
+
+
+def test_a_net_that_drops_by_a_function_is_refused_when_it_does(groups):
+    net = Dropping().double()
+    rest = (Average(net, 0.9), PREPROCESSING, None, torch.tensor(0.5), torch.tensor(0))
+    with pytest.raises(UsageError, match="drops others each time"):
+        Runner(net, *rest, micro_batch=8).net(*groups)
+    net.eval()
+    Runner(net, *rest, micro_batch=8).net(*groups)
+
+
+RESNET = {"net": {"name": "resnet18"}, "data": {"labels": 4}}
+
+
+def colours():
+    """Pictures of which a ResNet leaves one pixel."""
+    x = torch.randint(0, 256, (12, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    return from_arrays(x, torch.arange(12) % 2)
+
+
+def test_no_part_has_one_image_alone(tiny, tmp_path):
+    """9 images by 2 are parts of 3, 2, 2 and 2: BatchNorm could not normalise the pixel that is left of one."""
+    given = {"batch": 3, "ratio": 1, "micro_batch": 2, "steps": 1}
+    fit(tiny("fixmatch", train=given, **RESNET), tmp_path / "a", colours(), quiet=True)
+
+
+def test_one_image_in_a_pass_is_told_in_a_line(tiny, tmp_path):
+    line = "train.batch = 1: a pass has one image alone.* --force --set train.batch=2"
+    with pytest.raises(UserError, match=line):
+        fit(tiny("supervised", train={"batch": 1}, **RESNET), tmp_path / "a", colours(), quiet=True)
 
 
 def test_dropout_would_differ_between_the_two_passes(tiny):

@@ -120,6 +120,8 @@ def from_arrays(
     if (test_x is None) != (test_y is None):
         raise UsageError("a test set needs both test_x and test_y")
     names = tuple(classes) if classes is not None else tuple(map(str, range(int(labels.max()) + 1)))
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(f"classes = {list(names)}: '{twice[0]}' stands there twice; give each class a name of its own")
     if int(labels.max()) >= len(names) or int(labels.min()) < -1:
         raise UsageError(f"labels run from {int(labels.min())} to {int(labels.max())}: 0 to {len(names) - 1}, or -1")
     if test_x is None:

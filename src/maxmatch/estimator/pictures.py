@@ -99,7 +99,8 @@ def checked(data: Any, kind: Kind) -> Any:
     if isinstance(data, list | tuple) and len(data) and isinstance(data[0], Tensor):
         data = torch.stack(list(data))
     if isinstance(data, Tensor):
-        data = data.detach().cpu().numpy()
+        data = data.detach().cpu()
+        data = (data.float() if data.dtype == torch.bfloat16 else data).numpy()  # numpy has no bfloat16
     return data if kind == "rows" else check_array(data, dtype="numeric", allow_nd=True, ensure_2d=False)
 
 

@@ -75,12 +75,23 @@ def unlike_base(cls: type) -> str:
 def deaf(method: Method) -> str:
     """Of a hook that has the net itself make the targets, where `teacher` says that the average should."""
     hooks = {name: getattr(type(method), name) for name in ("opinion", "anchors")}
-    asks = {name: bool(TEACHING & {*hook.__code__.co_names}) for name, hook in hooks.items() if not is_ours(hook)}
+    asks = {name: bool(TEACHING & _names(type(method), hook)) for name, hook in hooks.items() if not is_ours(hook)}
     first = next((name for name, heeds in asks.items() if not heeds), "")
     if not first or asks.get("opinion", False):
         return ""
     what = f"{type(method).__name__}.{first} never asks self.guess, which would ask the average"
     return f"{what}; ask it, or leave teacher out"
+
+
+def _names(cls: type, function: FunctionType) -> set[str]:
+    """What a function of a class names, and what the class's own functions that it names do."""
+    found: set[str] = set()
+    left = [function]
+    while left:
+        new = {*left.pop().__code__.co_names} - found
+        found |= new
+        left += [own for name in new if isinstance(own := getattr(cls, name, None), FunctionType) and not is_ours(own)]
+    return found
 
 
 def misspelled(method: Method) -> list[str]:

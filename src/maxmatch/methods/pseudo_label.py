@@ -34,7 +34,8 @@ class PseudoLabel(FixMatch):
         return Needs(strong=self.k, variants=self.views)
 
     def anchors(self, batch: Batch) -> tuple[Tensor, ...]:
-        return (batch.strong[0],) if self.target_gradient else ()  # `select` trains on other variants
+        trains_on_others = self.target_gradient and self.resolved_strategy == "select"
+        return (batch.strong[0],) if trains_on_others else ()  # `joint` has its logits already
 
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         if self.teacher == "eman":

@@ -99,10 +99,10 @@ class WorstFraction(Reduction):
 
     def __post_init__(self) -> None:
         if not 0 < self.q <= 1:
-            raise UsageError(f"over = fraction:{self.q:g}: the fraction lies in (0, 1]; type fraction:0.5")
+            raise UsageError(f"over = fraction:{self.q!r}: the fraction lies in (0, 1]; type fraction:0.5")
 
     def choose(self, per_view: Tensor) -> Tensor:
-        count = math.ceil(self.q * len(per_view) - 1e-9)  # 0.28 of 25 is 7
+        count = max(1, math.ceil(self.q * len(per_view) - 1e-9))  # 0.28 of 25 is 7
         return super().choose(per_view)[:count]
 
 

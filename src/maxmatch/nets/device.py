@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from maxmatch.cores import cores
 from maxmatch.errors import UsageError, unknown
@@ -45,3 +46,16 @@ def best_precision(name: str) -> Literal["bf16", "float32"]:
     """What trains fastest there with nothing lost: bf16 on a GPU that computes in it, else float32."""
     fast = name == "cuda" and is_available("cuda") and torch.cuda.get_device_capability() >= (8, 0)
     return "bf16" if fast else "float32"
+
+
+def generator_state(device: torch.device) -> Tensor:
+    """Where the generator stands that draws on a device."""
+    return torch.cuda.get_rng_state() if device.type == "cuda" else torch.get_rng_state()
+
+
+def set_generator(device: torch.device, state: Tensor) -> None:
+    """Put it back there."""
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(state)
+    else:
+        torch.set_rng_state(state)

@@ -197,6 +197,7 @@ def check(settings: TrainSettings, ranks: Ranks, begun: bool = False) -> None:
 @contextmanager
 def joined(device: str) -> Iterator[Ranks]:
     """Within: a process among those that torchrun started, on its own GPU; or the only one where nobody did."""
+    MEETING.trainings += 1
     if dist.is_available() and dist.is_initialized():
         yield Ranks(dist.get_rank(), dist.get_world_size())
         return
@@ -214,19 +215,21 @@ def joined(device: str) -> Iterator[Ranks]:
     with ending_with_it():
         yield ranks
     # Not after an error: the others may be waiting for this rank, and would wait for each other in here.
-    _STORE.clear()
+    MEETING.store = None
     dist.destroy_process_group()
 
 
 def _meet(backend: str) -> Ranks:
     store, rank, count = next(rendezvous("env://", timeout=PATIENCE))
+    # A second training in these processes would find the addresses of the first.
+    store = PrefixStore(f"training {MEETING.trainings}", store)
     if os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
         # Started again, ranks would find the addresses of the dead. (Several machines each count their own starts.)
         store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=PATIENCE)
     ranks = Ranks(rank, count)
     # Each machine counts its own starts, and the store outlives them: a new start must not find what a dead one wrote.
-    _STORE.append(PrefixStore(ranks.same(secrets.token_hex(8)), store))
+    MEETING.store = PrefixStore(ranks.same(secrets.token_hex(8)), store)
     return ranks
 
 
@@ -240,12 +243,19 @@ def _own_gpu(place: int) -> int:
     raise error
 
 
-_STORE: list[Any] = []  # where the ranks meet; torchrun keeps it, so that it outlives any of them
+class Meeting:
+    """Where the ranks of this process meet, and how many trainings it has begun: all ranks begin the same ones."""
+
+    store: Any = None  # torchrun keeps it, so that it outlives any of them
+    trainings = 0
+
+
+MEETING = Meeting()
 
 
 def first_to_fail() -> bool:
-    """Whether no other rank of this start has said that it fails."""
+    """Whether no other rank has said that this training fails."""
     try:
-        return not _STORE or int(_STORE[-1].add("failed", 1)) == 1
+        return MEETING.store is None or int(MEETING.store.add(f"failed {MEETING.trainings}", 1)) == 1
     except RuntimeError:  # the store itself is gone
         return True

@@ -40,9 +40,9 @@ class Draws:
     ) -> None:
         """`labelled` and `unlabelled` are (images a step, images in all); `scalars` are functions of the step."""
         self.whole = {"labelled": labelled, "unlabelled": unlabelled}
-        self.pools = {name: (many // ranks.count, n) for name, (many, n) in self.whole.items()}
+        self.batch = {name: many // ranks.count for name, (many, _) in self.whole.items()}  # this rank's part
         self._mine = {name: ranks.part(many) for name, (many, _) in self.whole.items()}
-        (mine_labelled, _), (mine_unlabelled, _) = self.pools.values()
+        mine_labelled, mine_unlabelled = self.batch.values()
         self.plan, self.choices, self.scalars = plan, needs.choices(), dict(scalars)
         self.in_order = needs.in_order
         most = needs.most
@@ -57,7 +57,7 @@ class Draws:
         counts |= {"mix/order": (mixing,), "mix/weight": (mixing,)}
         self.alpha = needs.mix
         self.floats = _layout({**dict.fromkeys(self.scalars, ()), **counts})
-        self.ints = _layout({"step": (), **{name: (batch,) for name, (batch, _) in self.pools.items()}})
+        self.ints = _layout({"step": (), **{name: (many,) for name, many in self.batch.items()}})
 
     def k(self, step: int) -> int:
         """How many strong views the step has: drawn, or by schedule."""
@@ -84,7 +84,7 @@ class Draws:
                 part[:] = drawn[:, self._mine[pool]].reshape(BLOCK, -1)
         ints = np.empty((BLOCK, _width(self.ints)), np.int64)
         ints[:, self.ints["step"][0]] = np.arange(first, first + BLOCK)[:, None]
-        for name in self.pools:
+        for name in self.batch:
             ints[:, self.ints[name][0]] = self.indices(name, number)
         return torch.from_numpy(floats), torch.from_numpy(ints)
 

@@ -55,7 +55,11 @@ def one_line_errors(recipe: Recipe, folder: Path, ranks: Ranks, resume: bool = F
         begun = _begun(folder, ranks, another)
         hint = f"then type {to_resume(recipe, folder, ranks)}" if begun else "or give another --out"
         raise UserError(f"{error.filename or folder}: {what}; mend that, {hint}") from None
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError, ValueError) as error:
+        if "Expected more than 1 value per channel" in str(error):
+            what = f"train.batch = {recipe.train.batch}: a pass has one image alone, of which this net leaves one pixel"
+            again = f"begin again by the same words, and --force --set train.batch={2 * ranks.count}"
+            raise UserError(f"{what}, and BatchNorm needs two values; {again}") from None
         if not isinstance(error, MemoryError | torch.OutOfMemoryError) and "allocate memory" not in str(error):
             raise
         if not _begun(folder, ranks, another) and recipe.data.of_pictures:

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from maxmatch.train.recipe import Recipe, TrainSettings, settle_horizons
-
-INTERVALS = ("checkpoint_every", "evaluate_every", "log_every")
+from maxmatch.train.rules import INTERVALS
 
 
 def steps_of_epoch(train: TrainSettings, unlabelled: int) -> int:

@@ -43,9 +43,9 @@ class Feed:
         self._block: tuple[int, dict[str, npt.NDArray[np.int64]]] = (-1, {})
         self.slots: dict[str, Tensor] = {}
         self.sizes: dict[str, Tensor] = {}
-        self.images = sum(draws.pools[name][0] for name in places)  # a step
+        self.images = sum(draws.batch[name] for name in places)  # a step
         for name in places:
-            batch, _ = draws.pools[name]
+            batch = draws.batch[name]
             shape = (batch, files.channels, files.slot, files.slot)
             self.slots[name] = torch.zeros(shape, dtype=torch.uint8, device=device)
             self.sizes[name] = torch.ones(batch, 2, dtype=torch.int32, device=device)

@@ -9,7 +9,7 @@ import torch
 
 from maxmatch.data.datasets import Images
 from maxmatch.data.shards import is_sharded
-from maxmatch.errors import UserError, tell
+from maxmatch.errors import UsageError, UserError, tell
 from maxmatch.evaluate.errors import error_rate, top5_error
 from maxmatch.evaluate.robust import robust_errors
 from maxmatch.progress import Bar
@@ -34,6 +34,8 @@ def judge(
     from sklearn.metrics import confusion_matrix
 
     folder = Path(folder)
+    if k is not None and (not isinstance(k, int) or k < 1):
+        raise UsageError(f"k = {k!r}: how many strong views of an image to judge, 1 or more; or leave it out")
     finished = open_run(folder, str(device), data, now=True, quiet=quiet)
     recipe, images, classes = finished.recipe, finished.images, finished.classifier.classes
     if images.test_x is None or images.test_y is None or not len(images.test_x):
@@ -42,7 +44,7 @@ def judge(
         tell(f"warning: {line}")
     test_x, test_y = images.test_x.to(finished.device), images.test_y.to(finished.device)
     scores = finished.logits(test_x)
-    k = k or recipe.evaluate.robust_views
+    k = recipe.evaluate.robust_views if k is None else k
     with Bar("robust error", len(test_y), quiet) as bar:
         robust = robust_errors(
             lambda x: finished.logits(x).argmax(-1), test_x, test_y, finished.views, k, recipe.train.seed, bar.advance

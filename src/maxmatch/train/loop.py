@@ -25,6 +25,7 @@ from maxmatch.methods import method_name
 from maxmatch.methods.mistakes import misspelled
 from maxmatch.nets import make_net
 from maxmatch.nets.batchnorm import has_batchnorm
+from maxmatch.nets.device import generator_state, set_generator
 from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.progress import Bar
@@ -134,7 +135,7 @@ class Training:
                 self.screen.say(f"warning: the code of {name} has changed since this run was begun; it goes on with it")
                 found.code = f"{found.code}, then {self.progress.code}"
             self.progress = found
-            _set_generator(self.device, tensors[f"generator.{self.device.type}"])
+            set_generator(self.device, tensors[f"generator.{self.device.type}"])
 
     def run(
         self, started: float, loggers: Sequence[Logger] = (), warn: Callable[[str], None] | None = None
@@ -177,7 +178,7 @@ class Training:
             self.progress = self.ranks.same(self.progress)
             tensors = self._tensors()
             self.ranks.copy(tensors)
-            _set_generator(self.device, tensors[f"generator.{self.device.type}"])
+            set_generator(self.device, tensors[f"generator.{self.device.type}"])
 
     def _finish(self, started: float) -> dict[str, Any]:
         save_model(self.folder / "model.safetensors", self.evaluated, self.info)
@@ -215,6 +216,7 @@ class Training:
                 self._log(metrics, at)
                 self._tell_broken()
             if at % settings.evaluate_every == 0 or last:
+                self._refuse_broken_weights()
                 self._evaluate(metrics, at)
             if at % settings.checkpoint_every == 0 or last or wish:
                 progress.seconds = time.perf_counter() - begun
@@ -282,23 +284,26 @@ class Training:
             self.screen.note(at, ", ".join(told))
 
     def _save(self) -> None:
-        self._stop_if_not_finite()
+        self._refuse_broken_weights()
         self.step.health.agree()
-        tensors = self._tensors()
-        if not all(t.isfinite().all() for t in tensors.values() if t.is_floating_point()):
-            raise self._failed(f"the weights are not finite after step {self.progress.step}")
         if self.ranks.first:
-            save_checkpoint(self.folder / "checkpoint", tensors, self.progress)
+            save_checkpoint(self.folder / "checkpoint", self._tensors(), self.progress)
+
+    def _refuse_broken_weights(self) -> None:
+        """Nobody is shown, and no checkpoint keeps, what a loss or a gradient without a number has left."""
+        self._stop_if_not_finite()
+        if not all(t.isfinite().all() for t in self._tensors().values() if t.is_floating_point()):
+            raise self._failed(f"the weights are not finite after step {self.progress.step}")
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {**self.step.tensors(), f"generator.{self.device.type}": _generator_state(self.device)}
+        return {**self.step.tensors(), f"generator.{self.device.type}": generator_state(self.device)}
 
     def _stop_if_not_finite(self) -> None:
         failure = self.step.health.failure()
         if failure is None:
             return
         term, step = failure
-        what = f"the {term} loss is not finite at step {step}"
+        what = f"the {term} loss is not finite at step {step + 1}"
         if step == 0:  # no learning rate does that
             began = "" if self.recipe.train.init is None else ", and at the weights of --init"
             makes = f"look at how {method_name(self.recipe.method)} makes it and at its settings{began}"
@@ -362,14 +367,3 @@ def _without_effect(recipe: Recipe, net: torch.nn.Module, device: torch.device, 
     if settings.sync_batchnorm and ranks.count > 1 and device.type == "cuda" and settings.kernels == "auto":
         found.append("train.sync_batchnorm = true: with torch's kernels, the fused ones don't have it")
     return found
-
-
-def _generator_state(device: torch.device) -> Tensor:
-    return torch.cuda.get_rng_state() if device.type == "cuda" else torch.get_rng_state()
-
-
-def _set_generator(device: torch.device, state: Tensor) -> None:
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state)
-    else:
-        torch.set_rng_state(state)

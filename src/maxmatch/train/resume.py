@@ -17,10 +17,10 @@ from maxmatch.settings import Values, build, field_types, overlay, plain
 from maxmatch.train.imagenet import fitting
 from maxmatch.train.recipe import DataSettings, Recipe, TrainSettings, read_values, with_nones
 from maxmatch.train.recipes import RECIPES, read_config
+from maxmatch.train.rules import INTERVALS
 
-INTERVALS = frozenset({"checkpoint_every", "evaluate_every", "log_every"})
 CHANGEABLE = {
-    "train": frozenset({"device", "kernels", "steps", "epochs"}) | INTERVALS,
+    "train": frozenset({"device", "kernels", "steps", "epochs"}) | {*INTERVALS},
     "data": frozenset(
         {"path", "label_file", "resident", "workers", "decoders"}
     ),  # where the same pictures are, who reads

@@ -11,6 +11,8 @@ from maxmatch.errors import UsageError
 from maxmatch.methods import method_name
 from maxmatch.train.schedule import FALLING
 
+INTERVALS = ("checkpoint_every", "evaluate_every", "log_every")
+
 if TYPE_CHECKING:
     from maxmatch.train.recipe import DataSettings, NetSettings, Recipe, TrainSettings
 
@@ -107,7 +109,7 @@ def _of_rhythm(recipe: Recipe) -> Iterator[Rule]:
     yield "fold", t.fold == "auto" or 0 <= t.fold < 2**63, "0 or more, or auto"
     yield "threads", t.threads == "auto" or 1 <= t.threads <= 4096, "from 1 to 4096, or auto"
     least = 1 if t.epochs is None else 0  # 0 is once an epoch
-    for name in ("checkpoint_every", "evaluate_every", "log_every"):
+    for name in INTERVALS:
         yield name, getattr(t, name) >= least, f"at least {least}"
 
 

@@ -14,6 +14,7 @@ from maxmatch.errors import UsageError, said
 from maxmatch.nets import features
 from maxmatch.nets.averaging import Average
 from maxmatch.nets.batchnorm import running_statistics, scoring, still
+from maxmatch.nets.device import generator_state
 from maxmatch.nets.fused import Fused, can_fuse
 from maxmatch.nets.kernels import compile_for
 from maxmatch.nets.preprocess import Preprocessing
@@ -21,6 +22,7 @@ from maxmatch.nets.wide_resnet import WideResNet
 from maxmatch.train.distributed import Ranks
 
 Pass = Callable[[Tensor], Tensor]
+OTHERS_EACH_TIME = "train.micro_batch passes images twice, and this net drops others each time: leave it out"
 
 
 class Runner:
@@ -64,7 +66,7 @@ class Runner:
         self.notes: list[str] = []
         self._micro_batch = micro_batch
         if micro_batch is not None and any(_drops(module) for module in net.modules()):
-            raise UsageError("train.micro_batch passes images twice, and this net drops others each time: leave it out")
+            raise UsageError(OTHERS_EACH_TIME)
         self.fused = self._fused_average = None
         if fused and bf16 and compiled and can_fuse(net, preprocessing.shape, parameter.device):
             self.fused = self._try_fused(net, preprocessing)
@@ -170,7 +172,8 @@ class Runner:
 
     def _by_parts(self, forward: Pass, images: Tensor) -> Tensor:
         assert self._micro_batch is not None
-        count = -(-len(images) // self._micro_batch)
+        # No part of one image: BatchNorm could not normalise it where the map is of one pixel.
+        count = max(1, min(-(-len(images) // self._micro_batch), len(images) // 2))
         # Every count-th image: groups lie one behind the other, so that each part has the same mix of them.
         parts = [images[first::count] for first in range(count)]
         if not torch.is_grad_enabled():
@@ -223,8 +226,12 @@ class Again(torch.autograd.Function):
         """`anchor` is any tensor with a gradient, so that the result has one."""
         ctx.save_for_backward(images)
         ctx.again = again
+        before = generator_state(images.device)
         with torch.no_grad():
-            return once(images)
+            made = once(images)
+        if not torch.equal(before, generator_state(images.device)):  # by what `_drops` does not know
+            raise UsageError(OTHERS_EACH_TIME)
+        return made
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, None, None, None]:
