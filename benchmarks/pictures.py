@@ -1,6 +1,7 @@
 """Pictures of one's own from end to end on a CPU: 2,000 PNG files of Fashion-MNIST, ten labels a class.
 
     python benchmarks/pictures.py                   some ten minutes on 2 cores
+    python benchmarks/pictures.py photographs --data cifar10 --pictures 10000        the same with small photographs
 
 The files are written into labeled/CLASS, unlabeled and test/CLASS, twice, with other pictures each time; then `maxmatch
 train FOLDER` runs as a user would type it: with nothing chosen by hand, and by `--method` maxmatch and supervised. The
@@ -42,18 +43,20 @@ print(json.dumps([classes[i] for i in chances.argmax(1)]))
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("record", nargs="?", default="pictures")
+    parser.add_argument("--data", default="fashion-mnist", help="whose images the files hold")
     parser.add_argument("--pictures", type=int, default=2_000)
     parser.add_argument("--tests", type=int, default=1_000)
     parser.add_argument("--folders", type=int, default=2)
     parser.add_argument("--steps", type=int, help="fewer for a quick look; no record is written")
     given = parser.parse_args()
-    record = Record("pictures")
+    record = Record(given.record)
     results: dict[str, list[dict[str, Any]]] = {"supervised": [], "maxmatch": [], CHOSEN: []}
     steps = ["--steps", str(given.steps)] if given.steps else []
     with tempfile.TemporaryDirectory() as place:
         for number in range(given.folders):
-            folder = Path(place) / f"clothes-{number}"
-            write_pictures(folder, given.pictures, given.tests, seed=number)
+            folder = Path(place) / f"{given.record}-{number}"
+            write_pictures(folder, given.data, given.pictures, given.tests, seed=number)
             for name, found in results.items():
                 method = [] if name == CHOSEN else ["--method", name]
                 maxmatch("train", str(folder), *method, "--out", f"{place}/{name}-{number}", *steps)
@@ -63,7 +66,7 @@ def main() -> None:
             each, seconds = ", ".join(f"{error:.2f}" for error in errors), found[0]["seconds_total"]
             told = f"error {np.mean(errors):.2f} % ({each})"
             record.say(f"{name:<12}{told}, {seconds:.0f} s from start to result: {found[0]['method']}")
-        folder, run = Path(place) / "clothes-0", f"{place}/{CHOSEN}-0"
+        folder, run = Path(place) / f"{given.record}-0", f"{place}/{CHOSEN}-0"
         maxmatch("predict", run, str(folder / "test"), "--out", f"{place}/labels.csv")
         with open(f"{place}/labels.csv", newline="") as file:
             predicted = {row["path"]: row["label"] for row in csv.DictReader(file)}
@@ -81,9 +84,9 @@ def main() -> None:
         record.save({**results, "predict error": 100 * float(wrong), "onnx agrees": float(same)})
 
 
-def write_pictures(folder: Path, count: int, tests: int, each: int = 10, seed: int = 0) -> None:
+def write_pictures(folder: Path, data: str, count: int, tests: int, each: int = 10, seed: int = 0) -> None:
     """PNG files: `each` labelled ones a class, the rest of `count` unlabelled, and `tests` to test."""
-    images = load_images("fashion-mnist")
+    images = load_images(data)
     assert images.test_x is not None
     assert images.test_y is not None
     shown = dict.fromkeys(range(len(images.classes)), 0)
@@ -108,7 +111,7 @@ def _plain(name: str) -> str:
 
 def _write(path: Path, pixels: np.ndarray) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(pixels[0]).save(path)
+    Image.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0)).save(path)
 
 
 if __name__ == "__main__":

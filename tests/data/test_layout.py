@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import unicodedata
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -203,6 +204,27 @@ def test_about_a_fifth_of_each_class_is_kept_for_the_test_and_growing_moves_none
     after = read_layout(tmp_path)
     assert not set(after.test_files) & set(before.files)
     assert set(before.test_files) <= set(after.test_files)
+
+
+def test_no_class_loses_more_than_a_third_to_the_test(tmp_path):
+    """By their numbers alone, of classes of 5, 6, 10 and 20 some would lose half or more: it is a matter of chance."""
+    sizes = {f"{size}-{number}": size for size in (5, 6, 10, 20) for number in range(12)}
+    for name, size in sizes.items():
+        for number in range(size):
+            noise(tmp_path, f"{name}/{number}.png", (size, number, len(name), int(name.partition("-")[2])))
+    listing = read_layout(tmp_path)
+    kept = Counter(listing.classes[label] for label in listing.test_labels)
+    assert all(1 <= kept[name] <= size // 3 for name, size in sizes.items())
+    assert sum(kept.values()) == pytest.approx(sum(sizes.values()) / 5, rel=0.2)
+
+
+def test_thumbnails_that_a_program_keeps_beside_pictures_are_none(tmp_path):
+    put(tmp_path, "labeled/a/1.png", "labeled/a/@eaDir/1.png/THUMB.png", "labeled/b/2.png", "labeled/@eaDir/3.png",
+        "__MACOSX/labeled/a/1.png", "unlabeled/4.png", "unlabeled/#recycle/5.png")  # fmt: skip
+    listing = read_layout(tmp_path)
+    assert listing.classes == ("a", "b")
+    assert sorted(listing.files) == ["labeled/a/1.png", "labeled/b/2.png", "unlabeled/4.png"]
+    assert not any("__MACOSX" in note or "eaDir" in note for note in listing.notes)
 
 
 def test_every_class_of_five_has_a_test_and_a_copy_is_on_the_same_side(tmp_path):

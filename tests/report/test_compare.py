@@ -125,7 +125,7 @@ def test_the_conclusion_says_who_and_by_how_much():
     runs = [run_of("a", error=8.0), run_of("b", "maxmatch", error=5.0)]
     told = conclusion(runs, ["a", "b"], [Paired("a", "b", 100, 1, 4)])
     assert told.replace("\N{NO-BREAK SPACE}", " ") == (
-        "b has the lowest error, 5.00 %. On the same 100 test images it is 3.00 ± 2.22 points lower than a."
+        "b has the lowest error, 5.00 %. On the same 100 test images it is 3.00 ± 2.22 points lower than a (within the noise)."
     )
     assert conclusion([run_of("a", error=None)], ["a"], []) == "No run has a measured error."
 
@@ -150,15 +150,17 @@ def test_nobody_wins_a_tie():
     assert told.replace("\N{NO-BREAK SPACE}", " ") == "All have the same error, 5.00 %."
     runs.append(run_of("c", "uda", error=8.0))
     told = conclusion(runs, ["a", "b", "c"], [Paired("a", "b", 100, 2, 2), Paired("a", "c", 100, 4, 1)])
-    assert "it is equal to b, and 3.00 ± 2.22 points lower than c." in told.replace("\N{NO-BREAK SPACE}", " ")
+    assert "it is equal to b, and 3.00 ± 2.22 points lower than c (within the noise)." in told.replace(
+        "\N{NO-BREAK SPACE}", " "
+    )
 
 
 def test_pairs_of_different_size_say_how_many_images_each_has():
     runs = [run_of("a", error=8.0), run_of("b", "maxmatch", error=5.0), run_of("c", "uda", error=6.0)]
     told = conclusion(runs, ["a", "b", "c"], [Paired("a", "b", 100, 1, 4), Paired("b", "c", 50, 4, 1)])
     assert told.replace("\N{NO-BREAK SPACE}", " ") == (
-        "b has the lowest error, 5.00 %. On the same test images it is 3.00 ± 2.22 points lower than a (100 images), "
-        "and 6.00 ± 4.39 points lower than c (50 images)."
+        "b has the lowest error, 5.00 %. On the same test images it is 3.00 ± 2.22 points lower than a "
+        "(100 images, within the noise), and 6.00 ± 4.39 points lower than c (50 images, within the noise)."
     )
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Answers, Measured
 from maxmatch.report.words import advice, after_labelling, answer, facts, figures, title
-from maxmatch.train.recipe import DataSettings
 from maxmatch.train.recipes import compose
 
 GOOD = {"error": {"last": 5.0, "median20": 5.0, "best": 5.0}, "steps": 800, "seconds": 30.0, "steps_per_second": 26.7,
@@ -196,13 +196,49 @@ def test_a_method_of_ones_own_that_keeps_nothing_is_told_so_first():
     assert advice(run, Measured())[0].why == "No unlabelled image taught anything: look at how many the method keeps."
 
 
-def test_who_labels_more_is_told_where_and_what_to_type_then():
-    photos = DataSettings(name="folder", path="/my photos")
-    told = "Label some: move the first of them, not copy, into labeled/CLASS/, then type maxmatch train '/my photos' "
-    assert after_labelling(Path("runs/a"), photos) == f"{told}--init runs/a --out runs/a-more-labels"
-    by_table = after_labelling(Path("runs/a"), replace(photos, label_file="/l.csv"))
-    assert "add rows to the table, then type maxmatch train '/my photos' --labels /l.csv --init runs/a" in by_table
-    assert after_labelling(Path("runs/a"), DataSettings(name="digits")) is None
+def run_in(folder: Path, given, metrics=()) -> RunFolder:
+    return RunFolder(Path("runs/a"), compose(folder, given=given), GOOD, list(metrics), 4, 4)
+
+
+def test_who_labels_more_is_told_where_and_what_to_type_then(tmp_path):
+    folder = tmp_path / "my photos"
+    for number in range(8):
+        place = folder / ("labeled/a", "labeled/b", "unlabeled")[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), (30 * number, 0, 0)).save(place / f"{number}.png")
+    typed = {"method": {"name": "fixmatch", "k": 2}, "augment": {"flip": False}, "train": {"steps": 30, "seed": 5}}
+    run = run_in(folder, typed)
+    told = after_labelling(run)
+    assert told.startswith(
+        "Label some: move the first of them, not copy, into labeled/CLASS/, then type maxmatch train "
+    )
+    again = shlex.split(told.partition("then type ")[2])
+    assert again[2] == str(folder)
+    assert {*zip(again[3::2], again[4::2], strict=True)} == {  # as it was trained, and from there
+        ("--method", "fixmatch"), ("--k", "2"), ("--set", "augment.flip=false"), ("--steps", "30"), ("--seed", "5"),
+        ("--init", "runs/a"), ("--out", "runs/a-more-labels"),
+    }  # fmt: skip
+    (tmp_path / "l.csv").write_text("labeled/a/0.png,a\nlabeled/b/1.png,b\n")
+    by_table = after_labelling(run_in(folder, {**typed, "data": {"label_file": str(tmp_path / "l.csv")}}))
+    assert "add rows to the table, then type maxmatch train " in by_table
+    assert f"--labels {tmp_path / 'l.csv'}" in by_table
+    assert after_labelling(run_of()) is None
+    (folder / "00000.tar").write_bytes(b"")
+    assert "that these tar files were made of, pack those anew by maxmatch data shard" in after_labelling(run)
+
+
+def test_twice_the_steps_have_the_intervals_of_so_many(tmp_path):
+    for number in range(6):
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        Image.new("RGB", (48, 40), (30 * number, 0, 0)).save(tmp_path / "ab"[number % 2] / f"{number}.png")
+    metrics = [{"kind": "evaluate", "step": n, "error": 50.0 - n} for n in range(1, 41)]
+    run = run_in(tmp_path, {"train": {"steps": 40}}, metrics)
+    assert run.recipe.train.evaluate_every == 2  # by its steps
+    assert "--steps 80 " in whys(run)
+    assert "_every" not in whys(run)
+    run = run_in(tmp_path, {"train": {"steps": 40, "log_every": 3}}, metrics)
+    assert "--set train.log_every=3" in whys(run)  # as it was typed
+    assert "evaluate_every" not in whys(run)
 
 
 def test_the_cost_is_told_from_start_to_result():

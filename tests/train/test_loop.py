@@ -34,6 +34,7 @@ from maxmatch.train.finished import open_run
 from maxmatch.train.fit import begin, finished_result, fit, torch_settings
 from maxmatch.train.judge import judge
 from maxmatch.train.log import Metrics, Screen, read_metrics
+from maxmatch.train.loop import Training
 from maxmatch.train.recipe import resolve
 from maxmatch.train.recipes import compose
 from maxmatch.train.result import warnings_of
@@ -295,6 +296,27 @@ def test_ctrl_c_saves_and_raises(tiny, tmp_path, monkeypatch):
     assert caught.value.code == 130
     assert checkpoints(tmp_path / "a" / "checkpoint")[-1].stem == "000000006"
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize(("where", "done"), [
+    ("_evaluate", "stopped after step 12 of 12, nothing is lost"),
+    ("_finish", "stopped: all 12 steps are done and saved, the result is not measured yet"),
+])  # fmt: skip
+def test_ctrl_c_after_the_last_step_is_heeded_and_the_run_goes_on_from_there(tiny, tmp_path, monkeypatch, where, done):
+    whole = getattr(Training, where)
+
+    def with_signal(self, *rest):
+        if self.progress.step == 12:
+            os.kill(os.getpid(), signal.SIGINT)
+        return whole(self, *rest)
+
+    monkeypatch.setattr(Training, where, with_signal)
+    with pytest.raises(Interrupted, match=f"{done}.* type maxmatch train --resume --out") as caught:
+        fit(tiny(), tmp_path / "a", quiet=True)
+    assert caught.value.code == 130
+    assert not (tmp_path / "a" / "result.json").exists()
+    monkeypatch.setattr(Training, where, whole)
+    assert fit(tiny(), tmp_path / "a", resume=True, quiet=True)["steps"] == 12
 
 
 def test_a_second_ctrl_c_says_what_is_kept(tiny, tmp_path, monkeypatch, capfd):
@@ -929,3 +951,16 @@ def test_a_class_that_no_test_image_is_of_is_told():
     assert "no test image is of 3: the error says nothing of it" in " ".join(warnings_of(recipe, fewer, split))
     without = replace(images, test_x=None, test_y=None)
     assert not any("no test image" in line for line in warnings_of(recipe, without, split))
+
+
+def test_many_steps_on_a_cpu_are_told():
+    """`train cifar10@250` has the paper's 2^20 of them: weeks, if nobody says so."""
+    images, split = load_images("digits"), Split(np.arange(20), np.arange(1195))
+    told = {
+        (device, steps): " ".join(warnings_of(resolve(recipe, device=device, threads=1), images, split))
+        for steps in (800, 2**20)
+        for device in ("cpu", "cuda")
+        for recipe in [compose("digits", given={"train": {"steps": steps}})]
+    }
+    line = "1,048,576 steps are for a GPU, and this is a CPU: begin with --steps 1000"
+    assert [where for where, lines in told.items() if line in lines] == [("cpu", 2**20)]

@@ -134,10 +134,13 @@ def predict(
             raise UsageError("--top and --workers are for a folder of pictures: leave them out with --unlabeled")
         from maxmatch.train.unlabelled import label_unlabelled
 
-        label_unlabelled(run_folder, out, device, k=k, format=format)
+        found = label_unlabelled(run_folder, out, device, k=k, format=format)
+        if not found:
+            tell(f"maxmatch: {run_folder} has no picture without a label that can be read: there is none to label")
         if out is not None:
             print(out)
-            _tell_how_to_go_on(run_folder)
+            if found:
+                _tell_how_to_go_on(run_folder)
         return
     if folder is None:
         raise UsageError("what is to be labelled? Type maxmatch predict RUN DIR, or maxmatch predict --unlabeled RUN")
@@ -154,10 +157,10 @@ def predict(
 
 def _tell_how_to_go_on(run_folder: Path) -> None:
     """What is done with a list of what to label next."""
+    from maxmatch.report.folder import read_run
     from maxmatch.report.words import after_labelling
-    from maxmatch.train.resume import saved_data
 
-    if (how := after_labelling(run_folder, saved_data(run_folder))) is not None:
+    if (how := after_labelling(read_run(run_folder))) is not None:
         tell(f"maxmatch: {how}")
 
 

@@ -14,6 +14,8 @@ KNOWN = SUFFIXES | {
     ".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf",
 }  # fmt: skip
 
+KEPT_BESIDE = frozenset({"@eaDir", "#recycle", "__MACOSX"})  # thumbnails and a bin by Synology, what macOS archives
+
 
 def list_images(folder: Path) -> list[Path]:
     """All image files below a folder, sorted by their path in it."""
@@ -33,6 +35,11 @@ def find_pictures(folder: Path) -> list[str]:
 def find_broken_links(folder: Path) -> list[str]:
     """The links among them that lead nowhere."""
     return sorted(name for name, entry in _walk(folder) if entry.is_symlink() and not os.path.exists(entry))
+
+
+def is_hidden(name: str) -> bool:
+    """Whether a folder holds what a program keeps beside pictures: smaller copies of them, for the most part."""
+    return name.startswith(".") or name in KEPT_BESIDE
 
 
 def is_picture(name: str) -> bool:
@@ -57,7 +64,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
             continue
         entered.add((at.st_dev, at.st_ino))
         for entry in entries:
-            if entry.is_dir() and not entry.name.startswith("."):
+            if entry.is_dir() and not is_hidden(entry.name):
                 below.append(f"{inside}{entry.name}/")
             elif is_picture(entry.name):
                 yield f"{inside}{entry.name}", entry

@@ -6,9 +6,9 @@ whose labels may be hidden; and one folder with a CSV file of path,label, where 
 These names may be written in capitals; what others call them (`valid`, `training`), and what they are misspelt as, is
 refused, lest it become a class. So are two classes whose names differ in capitals alone.
 
-Without a test about a fifth of each class with at least five labelled pictures is kept for it, chosen by the bytes of
-the files: the same ones whatever the seed, copies together, and more labels never turn a training picture into a test
-picture (but where a class gets its fifth one). Where no class has five, there is no test.
+Without a test about a fifth of each class with at least five labelled pictures is kept for it, a third at most, by
+the bytes of the files: the same ones whatever the seed, copies together. More labels turn no training picture into a
+test picture, but where a class gets its fifth one or had come to the third. Where no class has five, there is none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO
 
 from maxmatch.data.copies import digest_of, labelled_elsewhere, without_contradictions, without_copies
-from maxmatch.data.folder import find_broken_links, find_pictures, is_picture
+from maxmatch.data.folder import find_broken_links, find_pictures, is_hidden, is_picture
 from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows, says_nothing
 from maxmatch.data.picture_file import opens
 from maxmatch.data.shards import Shards, is_sharded, open_shards
@@ -235,7 +235,7 @@ def _holds_the_classes(place: Path) -> str:
 
 
 def _folders(place: Path) -> list[str]:
-    return [entry.name for entry in os.scandir(place) if entry.is_dir() and not entry.name.startswith(".")]
+    return [entry.name for entry in os.scandir(place) if entry.is_dir() and not is_hidden(entry.name)]
 
 
 def _within(root: Path, parts: Sequence[str], notes: list[str]) -> dict[str, str]:
@@ -347,6 +347,7 @@ def _shorter(path: str, found: Mapping[str, str]) -> str | None:
 def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
     """One picture in five of each class, by a number that its bytes alone decide: at least one where there are five.
 
+    Chance would take half of a small class now and then, whose labels would be missed more than its error is.
     Where none of a class's opens as a picture, another one is kept that does.
     """
     kept: dict[str, str] = {}
@@ -354,13 +355,23 @@ def _hold_out(root: Path, found: dict[str, str], names: Sequence[str]) -> tuple[
         mine = [path for path, label in found.items() if label == name]
         if len(mine) >= HELD_OUT:
             numbers = {path: int(digest_of(root / path), 16) for path in mine}
-            chosen = [path for path, number in numbers.items() if number % HELD_OUT == 0]
+            chosen = _at_most(len(mine) // 3, [p for p in mine if numbers[p] % HELD_OUT == 0], numbers)
             if not any(opens(root / path) for path in chosen) or len(chosen) == len(mine):
                 in_order = sorted(mine, key=numbers.__getitem__)
                 first = next((path for path in in_order if opens(root / path)), in_order[0])
                 chosen = [path for path in mine if numbers[path] == numbers[first]]  # with its copies
             kept |= dict.fromkeys(chosen if len(chosen) < len(mine) else (), name)
     return {path: label for path, label in found.items() if path not in kept}, kept
+
+
+def _at_most(most: int, chosen: Sequence[str], numbers: Mapping[str, int]) -> list[str]:
+    """The first of the chosen by their numbers, copies together."""
+    kept: list[str] = []
+    for path in sorted(chosen, key=numbers.__getitem__):
+        if len(kept) >= most and numbers[path] != numbers[kept[-1]]:
+            break
+        kept.append(path)
+    return kept
 
 
 def _balance(labels: Sequence[int], names: Sequence[str]) -> list[str]:

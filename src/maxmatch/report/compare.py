@@ -190,7 +190,9 @@ def _conclude(
     for pair in against:
         lower = pair.difference if pair.first == best else -pair.difference
         other = pair.other if pair.first == best else pair.first
-        on = "" if alike else f" ({pair.n:,} images)"
+        beside = [] if alike else [f"{pair.n:,} images"]
+        beside += ["within the noise"] if 0 < abs(lower) < 2 * pair.standard_error else []
+        on = f" ({', '.join(beside)})" if beside else ""
         apart = f"{abs(lower):.2f} ± {pair.standard_error:.2f} points {'lower' if lower > 0 else 'higher'} than"
         told_of.append(f"{apart if lower else 'equal to'} {other}{on}")
     if told_of:

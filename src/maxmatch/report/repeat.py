@@ -18,6 +18,7 @@ from maxmatch.settings import Values, overlay
 from maxmatch.train.flags import FLAGS
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import compose
+from maxmatch.train.rules import INTERVALS
 
 # `--epochs` is not typed beside the steps that a recipe has, and `--strict` takes no value.
 TYPED = {place: f"--{flag}" for flag, place in FLAGS.items() if flag not in ("epochs", "strict")}
@@ -32,6 +33,9 @@ def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = No
     values = open_values(run.recipe)
     if "name" in changes.get("method", {}):
         values["method"] = {}  # another method has options of its own
+    if "steps" in changes.get("train", {}):  # what followed from the steps that it had, follows from the new ones
+        for interval in _by_steps(values):
+            del values["train"][interval]
     out = ["--out", f"{run.path}{'-' if name else ''}{name}"]
     wanted = overlay(values, changes)
     verb = "pretrain" if wanted["method"]["name"] in PRETRAINING else "train"
@@ -42,6 +46,17 @@ def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = No
                  for word in _option(section, field, fields[field], verb)]  # fmt: skip
         words = ["--config", str(run.path / "recipe.json"), *typed]
     return shlex.join(["maxmatch", verb, *words, *out])
+
+
+def _by_steps(values: Values) -> list[str]:
+    """The intervals that a run of so many steps on these data has if none is typed."""
+    data = {name: values["data"][name] for name in ("name", "path", "label_file") if values["data"][name] is not None}
+    train = {"steps": values["train"]["steps"], "device": values["train"]["device"]}
+    try:
+        plain = compose(given={"data": data, "train": train, "method": {"name": values["method"]["name"]}}).to_dict()
+    except UserError:  # the folder is gone
+        return []
+    return [name for name in INTERVALS if values["train"][name] == plain["train"][name]]
 
 
 def _python(run: RunFolder, changes: Mapping[str, Mapping[str, Any]], name: str) -> str:
@@ -60,6 +75,9 @@ def _words(wanted: Values, verb: str) -> list[str]:
         if wanted[section].get(field, plain) != plain:
             given.setdefault(section, {})[field] = wanted[section][field]
     base = compose(given=given).to_dict()
+    if wanted["train"]["steps"] != base["train"]["steps"]:  # of a folder, intervals follow from them
+        given = overlay(given, {"train": {"steps": wanted["train"]["steps"]}})
+        base = compose(given=given).to_dict()
     differing = {
         section: {field: v for field, v in fields.items() if field not in base[section] or v != base[section][field]}
         for section, fields in wanted.items()

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from maxmatch.data.shards import is_sharded
 from maxmatch.errors import listed
 from maxmatch.methods import PRETRAINING
 from maxmatch.methods.base import Consistency
@@ -15,7 +16,6 @@ from maxmatch.methods.supervised import Supervised
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Measured
 from maxmatch.report.repeat import command
-from maxmatch.train.recipe import DataSettings
 
 NOT_MEASURED = "not measured"
 FEW = 100  # fewer test images say little of calibration, and not much of the error
@@ -113,19 +113,22 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
         why = (
             "More labels nearly always help. The images below that the model is least sure of come first in this list."
         )
-        after = after_labelling(run.path, run.recipe.data)
+        after = after_labelling(run)
         made.append(Advice(f"{why} {after}." if after else why, out))
     return made
 
 
-def after_labelling(folder: Path, data: DataSettings) -> str | None:
+def after_labelling(run: RunFolder) -> str | None:
     """What to do with a list of what to label next, where the pictures lie in a folder of one's own."""
+    data = run.recipe.data
     if data.name != "folder" or data.path is None:
         return None
-    labels = [] if data.label_file is None else ["--labels", data.label_file]
-    table = "add rows to the table" if labels else "move the first of them, not copy, into labeled/CLASS/"
-    again = ["maxmatch", "train", data.path, *labels, "--init", str(folder), "--out", f"{folder}-more-labels"]
-    return f"Label some: {table}, then type {shlex.join(again)}"
+    how = "move the first of them, not copy, into labeled/CLASS/"
+    if data.label_file is not None:
+        how = "add rows to the table"
+    elif is_sharded(Path(data.path)):
+        how = "where the pictures lie that these tar files were made of, pack those anew by maxmatch data shard"
+    return f"Label some: {how}, then type {command(run, {'train': {'init': str(run.path)}}, 'more-labels')}"
 
 
 def percent(value: float | None, digits: int = 2) -> str:

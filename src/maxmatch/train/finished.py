@@ -97,4 +97,4 @@ def seen_before(folder: Path, images: Images) -> list[str]:
     if not others:
         return []
     told = f"{others} of {len(images.tested)} test pictures were not in the test of {folder}"
-    return [f"{told}, which may have learned from them: an error that is surely fair needs others, in test/CLASS/"]
+    return [f"{told}, which has learned from those that were in its folder: only of new ones the error is fair"]

@@ -159,7 +159,12 @@ class Training:
                 if caught and type(again) is KeyboardInterrupt:
                     raise self._dropped() from None
                 raise
-        return self.ranks.same(self._finish(started) if self.ranks.first else {})
+        try:
+            return self.ranks.same(self._finish(started) if self.ranks.first else {})
+        except (KeyboardInterrupt, Interrupted) as stopped:
+            number = stopped.code - 128 if isinstance(stopped, Interrupted) else signal.SIGINT
+            done = f"all {self.recipe.train.steps} steps are done and saved, the result is not measured yet"
+            raise Interrupted(f"stopped: {done}; type {self._to_resume()}", number) from None
 
     def _tell_broken(self) -> None:
         """Name files that could not be read since this was last told; all ranks ask together."""
@@ -223,21 +228,22 @@ class Training:
                 progress.seconds_total = time.time() - started
                 self._save()
                 saved = time.monotonic()
+            if last and not stopped_by:  # while it was evaluated and saved
+                stopped_by = self.ranks.largest(caught[0] if caught else 0)
             if stopped_by:
                 self._tell_broken()
                 self.ranks.largest(0)  # wait for the checkpoint: torchrun ends all once one has left
-                raise Interrupted(
-                    f"stopped after step {at} of {settings.steps}, nothing is lost: "
-                    f"type {to_resume(self.recipe, self.folder, self.ranks)}",
-                    stopped_by,
-                )
+                what = f"stopped after step {at} of {settings.steps}, nothing is lost"
+                raise Interrupted(f"{what}: type {self._to_resume()}", stopped_by)
+
+    def _to_resume(self) -> str:
+        return to_resume(self.recipe, self.folder, self.ranks)
 
     def _dropped(self) -> Interrupted:
         """What a second Ctrl-C leaves, which does not wait for the step and its checkpoint."""
         sound = checkpoints(self.folder / "checkpoint")
         kept = f"kept is what there was after step {int(sound[-1].stem)}" if sound else "no step is kept"
-        again = to_resume(self.recipe, self.folder, self.ranks)
-        return Interrupted(f"stopped at once, {kept}: to go on, type {again}", signal.SIGINT)
+        return Interrupted(f"stopped at once, {kept}: to go on, type {self._to_resume()}", signal.SIGINT)
 
     def _compiling_step(self, t: int, k: int) -> None:
         """The first step with so many views: it compiles, which is said, and not counted into steps_per_second."""

@@ -122,6 +122,9 @@ def untested(images: Images) -> list[str]:
     return [name for label, name in enumerate(images.classes) if label not in shown]
 
 
+MANY_ON_CPU = 50_000  # steps: days with most nets
+
+
 def warnings_of_test(images: Images) -> list[str]:
     names = untested(images)
     advice = "the error says nothing of it; label more of it, or test on some"
@@ -137,6 +140,9 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     if missing and method.needs.labelled:
         found.append(f"no image of {', '.join(missing)} has a label: that class can't be learned")
     found += warnings_of_test(images)
+    if recipe.train.device == "cpu" and recipe.train.steps > MANY_ON_CPU:
+        told = f"{recipe.train.steps:,} steps are for a GPU, and this is a CPU"
+        found.append(f"{told}: begin with --steps 1000, and a small net, --set net.name=wrn-10-1")
     if recipe.train.head_lr is not None and recipe.train.init is None and not recipe.net.pretrained:
         found.append("train.head_lr is for a net that was trained before, and this one begins anew: give --init RUN")
     if isinstance(method, Consistency):
