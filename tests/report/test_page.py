@@ -469,6 +469,11 @@ def test_whether_more_labels_helped_is_told_on_the_same_test(tmp_path, capsys):
     assert found.finished is None
     told = "left out, because the test has changed since it was trained, from 12 pictures to 13: a test that stays"
     assert told in found.missing[0]
+    (photos / "test/a/32.png").rename(photos / "unlabeled/32.png")
+    old = next((photos / "test/a").iterdir())
+    old.rename(old.with_name("named otherwise.png"))
+    told = "the test has changed since it was trained, 1 of its 12 pictures have other names or places: a test"
+    assert told in measure(read_run(first), 1.0).missing[0]
 
 
 def test_a_class_that_is_never_tested_is_told_in_the_log_and_on_the_page(tmp_path, capsys):

@@ -227,6 +227,20 @@ def test_who_labels_more_is_told_where_and_what_to_type_then(tmp_path):
     assert "that these tar files were made of, pack those anew by maxmatch data shard" in after_labelling(run)
 
 
+def test_labels_alone_are_advised_what_a_folder_is_trained_with(tmp_path):
+    for number in range(4):
+        place = tmp_path / ("labeled/a", "labeled/b", "unlabeled")[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), (30 * number, 0, 0)).save(place / f"{number}.png")
+    told = whys(run_in(tmp_path, {"method": {"name": "supervised"}, "train": {"steps": 800}}))
+    assert "were not used. Let them teach too." in told
+    assert "--method freematch --k 3 --over worst" in told
+    assert (
+        compose(tmp_path).method == compose(tmp_path, "freematch", given={"method": {"k": 3, "over": "worst"}}).method
+    )
+    assert "--method maxmatch" in whys(run_of("supervised"))
+
+
 def test_twice_the_steps_have_the_intervals_of_so_many(tmp_path):
     for number in range(6):
         (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)

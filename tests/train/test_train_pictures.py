@@ -374,6 +374,13 @@ def test_a_run_is_asked_about_its_folder_as_it_is_now(photos, tmp_path, capsys):
     (root / "unlabeled/new.png").rename(root / "labeled/ring/new.png")
     with pytest.raises(UserError, match="belongs to other images"):  # a class that the net does not know
         judge(tmp_path / "a")
+    (root / "labeled/disc").rename(root / "labeled/circle")
+    (root / "test/disc").rename(root / "test/circle")
+    line = (
+        r"the classes differ \(disc gone, circle and ring new\): name them as they were, or train anew, without --init"
+    )
+    with pytest.raises(UserError, match=line.replace(" and ", ", ")):
+        judge(tmp_path / "a")
 
 
 def test_a_run_without_a_test_says_where_to_put_one(photos, tmp_path, capsys):

@@ -191,7 +191,10 @@ def _other_test(run: RunFolder) -> str:
         return ""
     if then == now:
         return ""
-    what = f"the test has changed since it was trained, from {len(then)} pictures to {len(now)}"
+    told = f"from {len(then)} pictures to {len(now)}"
+    if len(then) == len(now):
+        told = f"{len(now - then)} of its {len(now)} pictures have other names or places"
+    what = f"the test has changed since it was trained, {told}"
     return (
         f"{what}: a test that stays the same, to compare by, is one of pictures in {run.recipe.data.path}/test/CLASS/"
     )

@@ -16,6 +16,7 @@ from maxmatch.methods.supervised import Supervised
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Measured
 from maxmatch.report.repeat import command
+from maxmatch.train.pictures import METHOD
 
 NOT_MEASURED = "not measured"
 FEW = 100  # fewer test images say little of calibration, and not much of the error
@@ -249,7 +250,8 @@ def _unused_pool(run: RunFolder) -> list[Advice]:
     if not isinstance(run.recipe.method, Supervised) or not run.unlabelled:
         return []
     why = f"{run.unlabelled:,} images without a label were not used. Let them teach too."
-    return [Advice(why, command(run, {"method": {"name": "maxmatch"}}, "maxmatch"))]
+    method = METHOD if run.recipe.data.name == "folder" else {"name": "maxmatch"}
+    return [Advice(why, command(run, {"method": method}, method["name"]))]
 
 
 def _pseudo_labels(run: RunFolder) -> list[Advice]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from maxmatch.augment.views import Views
 from maxmatch.data import DATASETS
 from maxmatch.data.datasets import Images
 from maxmatch.data.split import OtherImages, Split, load_split, saved_left_out, saved_tested
-from maxmatch.errors import UserError, tell
+from maxmatch.errors import UserError, listed, tell
 from maxmatch.evaluate.classifier import Classifier
 from maxmatch.evaluate.classifier import load as load_classifier
 from maxmatch.evaluate.errors import predict_logits
@@ -75,7 +75,7 @@ def open_run(
         if not now or recipe.data.name != "folder" or recipe.data.labels != "all" or data is not None:
             raise
         if images.classes != tuple(classifier.classes):
-            raise
+            raise UserError(_other_classes(folder, recipe, classifier.classes, images.classes)) from None
         changed = "pictures or labels were changed since it was trained; taken as they are now"
         tell(f"warning: {folder}: {changed}")
         split = Split(np.flatnonzero(images.y.numpy() >= 0), np.arange(len(images.y)))
@@ -83,6 +83,13 @@ def open_run(
     if views.learner is not None:
         restore_policy(folder / "checkpoint", views.learner.learned)
     return Finished(recipe, classifier, images, split, views)
+
+
+def _other_classes(folder: Path, recipe: Recipe, then: Sequence[str], now: Sequence[str]) -> str:
+    gone, new = (sorted({*one} - {*other}) for one, other in ((then, now), (now, then)))
+    told = [f"{listed(names, 3)} {when}" for names, when in ((gone, "gone"), (new, "new")) if names]
+    what = f"{folder} belongs to other images than {recipe.data.path} has now, the classes differ ({', '.join(told)})"
+    return f"{what}: name them as they were, or train anew, without --init"
 
 
 def _read_when_asked(recipe: Recipe) -> Recipe:
