@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from slots import read_slot
 
-from maxmatch.data.files import Files, read_slot
+from maxmatch.data.files import Files
 from maxmatch.data.layout import read_layout
 from maxmatch.data.pictures import load_pictures, look_at
 from maxmatch.errors import UsageError, UserError

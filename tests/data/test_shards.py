@@ -13,9 +13,9 @@ import pytest
 import torch
 from PIL import Image
 from safetensors.torch import load_file
+from slots import read_slot
 
 from maxmatch.cli import run
-from maxmatch.data.files import read_slot
 from maxmatch.data.layout import read_layout
 from maxmatch.data.shards import open_shards
 from maxmatch.errors import UserError

@@ -118,12 +118,6 @@ def _is_alone(place: Path, error: OSError) -> bool:
         return False
 
 
-def read_slot(file: Path | IO[bytes], channels: int, side: int) -> tuple[Tensor, tuple[int, int]]:
-    """A file in a slot of its own, and its height and width."""
-    slot = torch.empty(channels, side, side, dtype=torch.uint8)
-    return slot, fill_slot(file, slot.numpy())
-
-
 def fill_slot(file: Path | IO[bytes], slot: Slot) -> tuple[int, int]:
     """Put a file into a slot: upright, grey or RGB, shrunk if it is larger than the slot, never enlarged."""
     channels, side, _ = slot.shape

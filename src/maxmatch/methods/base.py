@@ -369,12 +369,17 @@ class Consistency(Method):
         x, *rest = self.train_pass(run, batch.x, *beside, *views)
         anchored, trained = rest[: len(beside)], rest[len(beside) :]
         if self.target_gradient:
-            again = self.targets(self._opinion(run, batch, anchored, trained, x))
-            keep = again.keep if again.keep.is_floating_point() else target.keep  # weights learn too
-            taught = target = Target(again.value, keep)
+            taught = target = self._taught_again(run, batch, target.keep, anchored, trained, x)
         value = self._distances(trained, taught.value).mean(0)
         terms, unlabeled = self._terms(run, batch, x, anchored, trained, taught, value)
         return Losses(terms, _seen(batch, p, target, per_view, chosen[0], unlabeled))
+
+    def _taught_again(
+        self, run: Run, batch: Batch, keep: Tensor, anchored: Sequence[Tensor], trained: Sequence[Tensor], x: Tensor
+    ) -> Target:
+        """The target from the pass that learns, so that it learns too; whom it is taught stays, how much does not."""
+        again = self.targets(self._opinion(run, batch, anchored, trained, x))
+        return Target(again.value, again.keep if again.keep.is_floating_point() else keep)
 
     def _target(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         target = self.teach(p, run, batch, x)
