@@ -14,6 +14,7 @@ import torch
 import maxmatch
 from maxmatch import progress
 from maxmatch.augment import Views, Weak, randaugment
+from maxmatch.cli import run as run_command
 from maxmatch.data.files import Files
 from maxmatch.data.plan import Plan
 from maxmatch.errors import UserError
@@ -113,3 +114,12 @@ def test_a_run_on_arrays_is_told_what_to_type_and_takes_them(tiny, tmp_path):
     with pytest.raises(UserError, match=r"label_unlabelled\(folder, out, data=...\)"):
         label_unlabelled(tmp_path / "a", None)
     assert label_unlabelled(tmp_path / "a", tmp_path / "a.csv", data=data) == 180
+
+
+def test_where_all_are_labelled_that_is_said(tiny, tmp_path, capsys):
+    maxmatch.fit(tiny("supervised", labels="all", train={"steps": 1}), tmp_path / "a", quiet=True)
+    assert run_command(["predict", "--unlabeled", str(tmp_path / "a"), "--out", str(tmp_path / "next.csv")]) == 0
+    said = capsys.readouterr().err
+    assert "has no picture without a label that can be read: there is none to label" in said
+    assert "Label some" not in said
+    assert (tmp_path / "next.csv").read_text().splitlines() == ["index,label,confidence,disagreement"]
