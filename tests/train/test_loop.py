@@ -838,7 +838,7 @@ def test_the_confusion_has_a_row_for_each_class_as_it_is(tiny, tmp_path):
 
 def test_a_run_is_judged_by_as_many_views_as_are_asked_for(tiny, tmp_path):
     fit(tiny(train={"steps": 2}), tmp_path / "a", quiet=True)
-    few, many = judge(tmp_path / "a", k=1), judge(tmp_path / "a", k=6)
+    few, many = judge(tmp_path / "a", k=1), judge(tmp_path / "a", k=np.int64(6))
     assert (few["robust"]["k"], many["robust"]["k"]) == (1, 6)
     assert few["robust_error_paper"] < many["robust_error_paper"]
     for wrong in (0, -1, 2.5):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from maxmatch.data.datasets import Images
@@ -34,7 +35,7 @@ def judge(
     from sklearn.metrics import confusion_matrix
 
     folder = Path(folder)
-    if k is not None and (not isinstance(k, int) or k < 1):
+    if k is not None and (not isinstance(k, int | np.integer) or k < 1):
         raise UsageError(f"k = {k!r}: how many strong views of an image to judge, 1 or more; or leave it out")
     finished = open_run(folder, str(device), data, now=True, quiet=quiet)
     recipe, images, classes = finished.recipe, finished.images, finished.classifier.classes
@@ -44,7 +45,7 @@ def judge(
         tell(f"warning: {line}")
     test_x, test_y = images.test_x.to(finished.device), images.test_y.to(finished.device)
     scores = finished.logits(test_x)
-    k = recipe.evaluate.robust_views if k is None else k
+    k = recipe.evaluate.robust_views if k is None else int(k)
     with Bar("robust error", len(test_y), quiet) as bar:
         robust = robust_errors(
             lambda x: finished.logits(x).argmax(-1), test_x, test_y, finished.views, k, recipe.train.seed, bar.advance
