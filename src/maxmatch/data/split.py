@@ -100,7 +100,7 @@ def load_split(path: Path, data_sha256: str, test_sha256: str | None = None) -> 
     if record.get("data_sha256") != data_sha256:
         raise OtherImages(
             f"{path} belongs to other images than these, some were added, removed, changed or labelled: use the same "
-            "data, or train anew with another --out, from these weights with --init"
+            "data, or begin anew with another --out"
         )
     if None not in (test_sha256, record.get("test_sha256")) and record["test_sha256"] != test_sha256:
         raise OtherImages(
