@@ -2,11 +2,12 @@
 
     python benchmarks/pictures.py                   some ten minutes on 2 cores
     python benchmarks/pictures.py photographs --data cifar10 --pictures 10000        the same with small photographs
+    python benchmarks/pictures.py photographs-published --data cifar10 --pictures 10000 --published
 
 The files are written into labeled/CLASS, unlabeled and test/CLASS, twice, with other pictures each time; then `maxmatch
-train FOLDER` runs as a user would type it: with nothing chosen by hand, and by `--method` maxmatch and supervised. The
-first run is used to predict, and exported, and the ONNX file is run on the test files by onnxruntime in a process that
-has no torch.
+train FOLDER` runs as a user would type it: with nothing chosen by hand, and by `--method` maxmatch and supervised; from
+published weights (`published.py`) maxmatch is what is chosen, and fixmatch stands beside it. The first run is used to
+predict, and exported, and the ONNX file is run on the test files by onnxruntime in a process that has no torch.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
+from published import NET, OFFLINE, lay
 from record import Record
 
 from maxmatch import load_images
@@ -48,18 +51,24 @@ def main() -> None:
     parser.add_argument("--pictures", type=int, default=2_000)
     parser.add_argument("--tests", type=int, default=1_000)
     parser.add_argument("--folders", type=int, default=2)
+    parser.add_argument("--published", action="store_true", help="begin with published weights")
     parser.add_argument("--steps", type=int, help="fewer for a quick look; no record is written")
     given = parser.parse_args()
     record = Record(given.record)
-    results: dict[str, list[dict[str, Any]]] = {"supervised": [], "maxmatch": [], CHOSEN: []}
-    steps = ["--steps", str(given.steps)] if given.steps else []
+    beside = "fixmatch" if given.published else "maxmatch"
+    results: dict[str, list[dict[str, Any]]] = {"supervised": [], beside: [], CHOSEN: []}
+    words = ["--steps", str(given.steps)] if given.steps else []
+    words += ["--set", f"net.name=timm:{NET}", "--set", "net.pretrained=true"] if given.published else []
     with tempfile.TemporaryDirectory() as place:
+        if given.published:
+            lay(Path(place) / "hub")
+            os.environ |= {"HF_HOME": f"{place}/hub", **OFFLINE}
         for number in range(given.folders):
             folder = Path(place) / f"{given.record}-{number}"
             write_pictures(folder, given.data, given.pictures, given.tests, seed=number)
             for name, found in results.items():
                 method = [] if name == CHOSEN else ["--method", name]
-                maxmatch("train", str(folder), *method, "--out", f"{place}/{name}-{number}", *steps)
+                maxmatch("train", str(folder), *method, "--out", f"{place}/{name}-{number}", *words)
                 found.append(json.loads(Path(f"{place}/{name}-{number}/result.json").read_text()))
         for name, found in results.items():
             errors = [result["error"]["last"] for result in found]

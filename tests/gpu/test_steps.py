@@ -61,6 +61,7 @@ def no_tf32(monkeypatch):
         {"over": "mean"},
         {"strategy": "joint"},
         {"optimizer": "muon"},
+        {"optimizer": "adamw", "lr": 0.001},
     ],
     ids=str,
 )

@@ -100,7 +100,7 @@ def test_a_method_that_its_recipe_could_not_give_back_is_refused(method, line):
     ("section", "values", "line"),
     [
         ("train", {"schedule": "cosin"}, "train.schedule = cosin: choose from"),
-        ("train", {"optimizer": "Muon"}, "train.optimizer = Muon: choose from sgd, muon"),
+        ("train", {"optimizer": "Muon"}, "train.optimizer = Muon: choose from sgd, muon, adamw"),
         ("train", {"precision": "double"}, "train.precision = double: choose from"),
         ("train", {"step": "compile"}, "train.step = compile: choose from"),
         ("train", {"steps": 6.5}, "train.steps = 6.5: a whole number is wanted"),

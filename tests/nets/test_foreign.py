@@ -123,6 +123,22 @@ def test_torchvision_s_pretrained_weights_are_taken_and_the_head_replaced(monkey
     assert not torch.equal(make_net("resnet18", 7, 3).conv1.weight, published.conv1.weight)
 
 
+@pytest.mark.parametrize("name", ["resnet18", "timm:test_resnet", "timm:test_vit", "timm:test_mambaout"])
+def test_a_new_head_on_published_weights_says_nothing_yet(name, monkeypatch):
+    """A drawn one would spoil in its first steps what is learned already (docs/results.md)."""
+    import timm
+    from torchvision.models import ResNet18_Weights, resnet18
+
+    whole = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda *given, pretrained, **options: whole(*given, **options))
+    monkeypatch.setattr(ResNet18_Weights, "get_state_dict", lambda *_, **__: resnet18(weights=None).state_dict())
+    x = torch.randn(2, 3, 64, 64)
+    net = make_net(name, 7, 3, pretrained=True, size=(64, 64)).eval()
+    assert not net(x).any()
+    assert any(p.any() for p in net.parameters())
+    assert make_net(name, 7, 3, size=(64, 64)).eval()(x).any()
+
+
 def test_a_run_that_began_with_published_weights_goes_on_without_them(tiny, tmp_path, monkeypatch):
     """The download is stood in for by ones. Oracle: the run that was not interrupted."""
     import timm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from contextlib import suppress
 
@@ -13,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from maxmatch.errors import UsageError
 from maxmatch.nets import make_net
 from maxmatch.nets.averaging import Average
-from maxmatch.nets.batchnorm import BatchNorm, running_statistics, scoring, set_mode, still, synchronise
+from maxmatch.nets.batchnorm import BatchNorm, freeze, running_statistics, scoring, set_mode, still, synchronise
 from maxmatch.nets.device import best_precision
 from maxmatch.nets.model_file import ModelInfo, load_model, read_tensors, save_model
 from maxmatch.nets.preprocess import Preprocessing
@@ -128,6 +129,30 @@ def test_the_three_modes_of_batchnorm(make):
     set_mode(ours, "train")
     ours(y)
     assert not torch.equal(before[0], next(ours.buffers()))
+
+
+@pytest.mark.parametrize("make", [lambda: BatchNorm(3), Foreign, lambda: copy.deepcopy(frozen(Foreign()))])
+def test_frozen_statistics_normalise_in_every_mode_and_stay(make):
+    """Oracle: nn.BatchNorm2d in eval mode."""
+    torch.manual_seed(0)
+    x, ours = torch.randn(8, 3, 4, 4), frozen(make())
+    oracle = nn.BatchNorm2d(3, eps=next(m.eps for m in ours.modules() if hasattr(m, "eps"))).eval()
+    for module in (m for net in (ours, oracle) for m in net.modules() if hasattr(m, "running_mean")):
+        module.running_mean.copy_(torch.tensor([0.5, -1.0, 2.0]))
+        module.running_var.copy_(torch.tensor([0.5, 2.0, 1.0]))
+    before = [b.clone() for b in ours.buffers()]
+    for mode in ("train", "score", "eval"):
+        set_mode(ours, mode)
+        torch.testing.assert_close(ours(x), oracle(x))
+    for within in (scoring, still):
+        with within(ours):
+            torch.testing.assert_close(ours(x), oracle(x))
+    assert all(torch.equal(a, b) for a, b in zip(before, ours.buffers(), strict=True))
+
+
+def frozen(net):
+    freeze(net)
+    return net
 
 
 def test_train_and_eval_of_torch_are_two_of_the_modes():

@@ -241,6 +241,43 @@ def test_labels_alone_are_advised_what_a_folder_is_trained_with(tmp_path):
     assert "--method maxmatch" in whys(run_of("supervised"))
 
 
+def test_photographs_that_are_often_taken_wrongly_are_advised_published_weights(tmp_path):
+    for number in range(9):
+        place = tmp_path / ("labeled/a", "labeled/b", "unlabeled")[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), (30 * number, 0, 0)).save(place / f"{number}.png")
+    (tmp_path / "l.csv").write_text("labeled/a/0.png,a\nlabeled/b/1.png,b\n")
+
+    def told(given, error=40.0):
+        recipe = compose(tmp_path, given=given)
+        result = {**GOOD, "steps": recipe.train.steps, "error": {"last": error, "median20": error, "best": error}}
+        run = RunFolder(Path("runs/a"), recipe, result, [], 4, 4)
+        return " | ".join(one.type or "" for one in advice(run, Measured()))
+
+    words = f"maxmatch train {tmp_path} --set net.pretrained=true --out runs/a-published"
+    assert words in told({})
+    assert compose(tmp_path, given={"net": {"pretrained": True}}).net.pretrained  # as it would be typed
+    shown = told({"data": {"label_file": str(tmp_path / "l.csv"), "labels": "50%"}})
+    assert f"maxmatch train {tmp_path}@50% --labels {tmp_path / 'l.csv'} --set net.pretrained=true" in shown
+    for given, error in (({}, 5.0), ({"net": {"pretrained": True}}, 40.0), ({"train": {"init": "runs/p"}}, 40.0),
+                         ({"data": {"channels": 1}}, 40.0)):  # fmt: skip
+        assert "published" not in told(given, error)
+
+
+def test_a_run_from_published_weights_is_said_again_by_what_was_typed(tmp_path):
+    for number in range(9):
+        place = tmp_path / ("labeled/a", "labeled/b", "unlabeled")[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), (30 * number, 0, 0)).save(place / f"{number}.png")
+    metrics = [{"kind": "evaluate", "step": n, "error": 50.0 - n} for n in range(1, 41)]
+    typed = {"net": {"pretrained": True}, "train": {"steps": 40}}
+    told = whys(run_in(tmp_path, typed, metrics))
+    assert f"maxmatch train {tmp_path} --method maxmatch --set net.pretrained=true --steps 80 --out" in told
+    alone = whys(run_in(tmp_path, {**typed, "method": {"name": "supervised"}}))
+    assert "Let them teach too. [maxmatch train" in alone
+    assert "--method maxmatch" in alone
+
+
 def test_twice_the_steps_have_the_intervals_of_so_many(tmp_path):
     for number in range(6):
         (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)

@@ -58,7 +58,7 @@ def test_head_and_body_move_by_their_own_rates(tiny, tmp_path, net):
         for of_head, rate in ((False, 0.002), (True, 0.3)) for decays in (True, False)
     ]  # fmt: skip
     sgd = torch.optim.SGD(groups, momentum=0.9, nesterov=True)
-    places = {group["lr"].data_ptr() for group in step.optimizer._sgd.param_groups}
+    places = {group["lr"].data_ptr() for group in step.optimizer._plain.param_groups}
     for t in range(10):
         step(t)
         for number, group in enumerate(sgd.param_groups):
@@ -70,7 +70,32 @@ def test_head_and_body_move_by_their_own_rates(tiny, tmp_path, net):
             torch.testing.assert_close(parameter.detach(), copies[name].detach(), rtol=1e-6, atol=1e-9, msg=name)
     # Both rates are read where the row of draws lies, so that a captured step replays with others.
     assert places == {step.lr.data_ptr(), step.head_lr.data_ptr()}
-    assert {group["lr"].data_ptr() for group in step.optimizer._sgd.param_groups} == places
+    assert {group["lr"].data_ptr() for group in step.optimizer._plain.param_groups} == places
+
+
+def test_frozen_statistics_are_those_that_the_run_started_from(tiny, tmp_path):
+    """And a step is then the same by `select` and by `joint`, since no image is normalised by those beside it."""
+    train = {"steps": 3, "ema_decay": 0, "evaluate_every": 3, "precision": "float64", "init": str(tmp_path / "first")}
+    fit(
+        tiny("supervised", net={"batchnorm_momentum": 0.3}, train={**train, "init": None}),
+        train_first := tmp_path / "first",
+        quiet=True,
+    )
+    before = load_file(train_first / "model.safetensors")
+    made = {}
+    for name, frozen, strategy in (("select", True, "select"), ("joint", True, "joint"), ("moved", False, "select")):
+        method = {"name": "maxmatch", "threshold": 0.2, "strategy": strategy}
+        recipe = tiny("maxmatch", net={"batchnorm_frozen": frozen}, method=method, train=train)
+        fit(recipe, tmp_path / name, quiet=True)
+        made[name] = load_file(tmp_path / name / "model.safetensors")
+    statistics = [name for name in before if "running_" in name]
+    assert statistics
+    for name in statistics:
+        assert torch.equal(before[name], made["select"][name])
+        assert not torch.equal(before[name], made["moved"][name])
+    for name in before:
+        torch.testing.assert_close(made["select"][name], made["joint"][name], atol=1e-12, rtol=1e-9)
+    assert not torch.equal(before["head.weight"], made["select"]["head.weight"])
 
 
 def test_a_rate_for_the_head_of_a_net_that_begins_anew_is_warned_of(tiny):
@@ -83,7 +108,7 @@ def test_a_rate_for_the_head_of_a_net_that_begins_anew_is_warned_of(tiny):
         assert sum("--init RUN" in line for line in warnings_of(changed, images, split)) == count
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "muon"])
+@pytest.mark.parametrize("optimizer", ["sgd", "muon", "adamw"])
 def test_a_run_that_died_goes_on_with_both_rates(tiny, tmp_path, monkeypatch, optimizer):
     recipe = tiny("supervised", train={**TRAIN, "optimizer": optimizer, "log_every": 1})
     fit(recipe, tmp_path / "whole", quiet=True)

@@ -109,6 +109,46 @@ def test_tiny_pictures_of_one_size_are_taken_as_they_are():
     assert (chosen["data"]["side"], chosen["data"]["canvas"], chosen["data"]["channels"]) == (28, None, 1)
 
 
+@pytest.mark.parametrize(
+    ("short_side", "on_gpu", "side", "net"),
+    [
+        (32, False, 96, "resnet18"),
+        (480, False, 96, "resnet18"),
+        (150, True, 128, "resnet18"),
+        (480, True, 224, "resnet50"),
+    ],
+)
+def test_published_weights_get_what_suits_them(short_side, on_gpu, side, net):
+    look = Look(pictures=2000, classes=10, short_side=short_side, same_size=True, grey=True)
+    chosen = suited(look, on_gpu, published=True, steps=250)
+    assert chosen["net"] == {"name": net, "batchnorm_frozen": True, "batchnorm_momentum": "auto"}
+    data = chosen["data"]
+    assert (data["side"], data["channels"]) == (side, 3)  # they know colours
+    assert data["canvas"] > side
+    train = chosen["train"]
+    assert (train["optimizer"], train["warmup"], train["steps"]) == ("adamw", 25, 250)
+    assert train["lr"] < train["head_lr"]
+    assert suited(look, on_gpu, asked=64, published=True)["data"]["side"] == 64
+
+
+@pytest.mark.parametrize("place", ["given", "file"])
+def test_a_folder_is_trained_otherwise_where_published_weights_are_asked_for(photos, tmp_path, place):
+    """As it would be typed, or by a file; what is typed beside it holds."""
+    (tmp_path / "mine.toml").write_text("[net]\npretrained = true\n")
+    config = str(tmp_path / "mine.toml") if place == "file" else None
+    given = {"net": {"pretrained": True}} if place == "given" else {}
+    recipe = compose(str(photos), config=config, given=given)
+    assert (recipe.net.name, recipe.net.batchnorm_frozen, recipe.train.optimizer) == ("resnet18", True, "adamw")
+    assert recipe.method == MaxMatch()
+    typed = {"train": {"optimizer": "sgd", "lr": 0.01}, "net": {"batchnorm_frozen": False}}
+    other = compose(
+        str(photos), "freematch", config=config, given={**typed, "net": {**typed["net"], **given.get("net", {})}}
+    )
+    assert (other.train.optimizer, other.train.lr, other.net.batchnorm_frozen) == ("sgd", 0.01, False)
+    assert other.method == FreeMatch()
+    assert compose(str(photos)).net.name != "resnet18"
+
+
 def test_kept_or_streamed_with_any_number_of_workers_the_weights_are_the_same(photos, tmp_path):
     fit(recipe_of(photos, data={"labels": 4}), tmp_path / "kept", quiet=True)
     for workers, decoders in ((0, "threads"), (3, "threads"), (2, "processes")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -52,9 +53,18 @@ def make_net(
             for module in net.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.momentum = momentum
+        if pretrained:
+            _empty_head(net)
         return net
     stages, blocks, width = shape
     return WideResNet(classes, channels, width=width, blocks=blocks, stages=stages, dropout=dropout, momentum=momentum)
+
+
+def _empty_head(net: nn.Module) -> None:
+    """A new head that says nothing yet: what a drawn one says of features that are learned already would spoil them."""
+    with suppress(UsageError):  # a head that is no single linear layer stays as it was drawn
+        for parameter in net.get_submodule(head_prefix(net)[:-1]).parameters():
+            nn.init.zeros_(parameter)
 
 
 def features(net: Any, x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 `score` is what select-then-train needs and torch has no name for: batch statistics as in training, running ones
 untouched, so that they move once a step however many passes there are. Nets from elsewhere keep their nn.BatchNorm and
 are scored the same way. `synchronise` lets all processes of a run take the statistics of the whole batch, on a CPU too.
+`freeze` keeps all BatchNorm of a net in `eval`, whatever the net is in.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.nn import functional
 from maxmatch.errors import UsageError
 
 Mode = Literal["train", "score", "eval"]
+FROZEN = "frozen"  # a mark that layers from elsewhere bear too
 Stacked = Callable[[Tensor], Tensor]  # a tensor to those of all ranks (N, ...), with their gradients
 
 
@@ -45,7 +47,7 @@ class BatchNorm(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """`net.train()` and `net.eval()` mean what they mean of any net: two of the three modes."""
-        self.mode = "train" if mode else "eval"
+        self.mode = "train" if mode and not is_frozen(self) else "eval"
         return super().train(mode)
 
     def extra_repr(self) -> str:
@@ -114,6 +116,18 @@ def has_batchnorm(net: nn.Module) -> bool:
     return any(isinstance(module, BatchNorm | nn.modules.batchnorm._BatchNorm) for module in net.modules())
 
 
+def freeze(net: nn.Module) -> None:
+    """Let every BatchNorm of a net normalise by its running statistics, and leave them as they are, in every mode."""
+    for module in net.modules():
+        if isinstance(module, BatchNorm | nn.modules.batchnorm._BatchNorm):
+            setattr(module, FROZEN, True)
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Whether a layer is a BatchNorm that `freeze` was told of."""
+    return bool(getattr(module, FROZEN, False))
+
+
 def running_statistics(net: nn.Module) -> list[Tensor]:
     """All running means and variances of a net, the tensors themselves."""
     names = ("running_mean", "running_var")
@@ -129,11 +143,12 @@ def _set(net: nn.Module, mode: Mode, rest: bool) -> None:
     """BatchNorm to a mode; the rest of the net as in training, or not."""
     net.train(rest)
     for module in net.modules():
+        own: Mode = "eval" if is_frozen(module) else mode
         if isinstance(module, BatchNorm):
-            module.mode = mode
+            module.mode = own
         elif isinstance(module, nn.modules.batchnorm._BatchNorm):
-            module.train(mode != "eval")
-            module.track_running_stats = mode != "score"
+            module.train(own != "eval")
+            module.track_running_stats = own != "score"
 
 
 @contextmanager

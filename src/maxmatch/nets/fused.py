@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from maxmatch.nets.batchnorm import BatchNorm
+from maxmatch.nets.batchnorm import BatchNorm, is_frozen
 from maxmatch.nets.kernels import CHANNELS, convolve, convolve_back, side_of, weight_gradient
 from maxmatch.nets.preprocess import Preprocessing
 from maxmatch.nets.wide_resnet import SLOPE, Block, WideResNet
@@ -33,6 +33,7 @@ def can_fuse(net: nn.Module, shape: tuple[int, int, int], device: torch.device) 
     """Whether `Fused` runs here for uint8 images of this shape."""
     channels, height, width = shape
     fits = isinstance(net, WideResNet) and not any(b.dropout for b in net.blocks if isinstance(b, Block))
+    fits = fits and not any(map(is_frozen, net.modules()))
     if not fits or height != width or height % 8 or height > 64 or channels > 4 or device.type != "cuda":
         return False
     return torch.cuda.get_device_capability(device) == (9, 0) and can_compile()

@@ -22,6 +22,11 @@ from maxmatch.train.rules import INTERVALS
 
 # `--epochs` is not typed beside the steps that a recipe has, and `--strict` takes no value.
 TYPED = {place: f"--{flag}" for flag, place in FLAGS.items() if flag not in ("epochs", "strict")}
+# What other settings are chosen by, where a folder is looked at or a data set brings something along.
+DECIDING = (
+    ("data", "path"), ("data", "label_file"), ("data", "protocol"), ("train", "device"), ("net", "pretrained"),
+)  # fmt: skip
+OF_STEPS = (*INTERVALS, "warmup")
 OF_TRAIN = {"--method", "--k", "--over", "--strategy", "--fold", "--labels", "--protocol"}  # and not of pretrain
 
 
@@ -34,8 +39,8 @@ def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = No
     if "name" in changes.get("method", {}):
         values["method"] = {}  # another method has options of its own
     if "steps" in changes.get("train", {}):  # what followed from the steps that it had, follows from the new ones
-        for interval in _by_steps(values):
-            del values["train"][interval]
+        for follows in _by_steps(values):
+            del values["train"][follows]
     out = ["--out", f"{run.path}{'-' if name else ''}{name}"]
     wanted = overlay(values, changes)
     verb = "pretrain" if wanted["method"]["name"] in PRETRAINING else "train"
@@ -49,14 +54,15 @@ def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = No
 
 
 def _by_steps(values: Values) -> list[str]:
-    """The intervals that a run of so many steps on these data has if none is typed."""
+    """The intervals, and the warm-up, that a run of so many steps on these data has if none is typed."""
     data = {name: values["data"][name] for name in ("name", "path", "label_file") if values["data"][name] is not None}
     train = {"steps": values["train"]["steps"], "device": values["train"]["device"]}
     try:
-        plain = compose(given={"data": data, "train": train, "method": {"name": values["method"]["name"]}}).to_dict()
-    except UserError:  # the folder is gone
+        given = {"data": data, "train": train, "method": {"name": values["method"]["name"]}}
+        plain = compose(given={**given, "net": {"pretrained": values["net"]["pretrained"]}}).to_dict()
+    except UserError:  # the folder is gone, or what has published weights is no folder
         return []
-    return [name for name in INTERVALS if values["train"][name] == plain["train"][name]]
+    return [name for name in OF_STEPS if values["train"][name] == plain["train"][name]]
 
 
 def _python(run: RunFolder, changes: Mapping[str, Mapping[str, Any]], name: str) -> str:
@@ -70,7 +76,7 @@ def _words(wanted: Values, verb: str) -> list[str]:
     """The options that compose to the wanted values; `pretrain` takes neither labels nor a method."""
     data = wanted["data"]
     given: Values = {"data": {"name": data["name"]}, "method": {"name": wanted["method"]["name"]}}
-    for section, field in (("data", "path"), ("data", "label_file"), ("data", "protocol"), ("train", "device")):
+    for section, field in DECIDING:
         plain = Recipe().to_dict()[section][field]
         if wanted[section].get(field, plain) != plain:
             given.setdefault(section, {})[field] = wanted[section][field]

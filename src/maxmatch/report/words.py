@@ -21,6 +21,7 @@ from maxmatch.train.pictures import METHOD
 NOT_MEASURED = "not measured"
 FEW = 100  # fewer test images say little of calibration, and not much of the error
 SHORTEST = 1000  # steps: what the shortest recipes have, about; fewer are a trial
+MANY_WRONG = 20.0  # percent of the test images
 SEVERAL = 5  # test images: a difference by fewer is no reason to train anew
 
 
@@ -105,7 +106,8 @@ def advice(run: RunFolder, found: Measured, most: int = 4) -> list[Advice]:
         return [*diverged, Advice("Train a classifier that starts from it.", start)]
     guesses = _guessing(run, found)
     labels = guesses or _pseudo_labels(run)
-    made = [*diverged, *_measurable(run, found), *_unused_pool(run), *labels, *_robust(run, found), *_longer(run)]
+    made = [*diverged, *_measurable(run, found), *_unused_pool(run), *_published(run), *labels]
+    made += [*_robust(run, found), *_longer(run)]
     made += [*_worst_class(found), *_honesty(found)]
     made = made[: most - 1]
     if found.pool is not None and not run.own_data:
@@ -250,8 +252,21 @@ def _unused_pool(run: RunFolder) -> list[Advice]:
     if not isinstance(run.recipe.method, Supervised) or not run.unlabelled:
         return []
     why = f"{run.unlabelled:,} images without a label were not used. Let them teach too."
-    method = METHOD if run.recipe.data.name == "folder" else {"name": "maxmatch"}
+    chosen = run.recipe.data.name == "folder" and not run.recipe.net.pretrained
+    method = METHOD if chosen else {"name": "maxmatch"}
     return [Advice(why, command(run, {"method": method}, method["name"]))]
+
+
+def _published(run: RunFolder) -> list[Advice]:
+    recipe = run.recipe
+    drawn = recipe.data.name == "folder" and not recipe.net.pretrained and recipe.train.init is None
+    if not drawn or recipe.data.channels != 3 or run.error is None or run.error < MANY_WRONG:
+        return []
+    why = "It has seen no pictures but these. Photographs: begin with weights that others have trained on millions."
+    labels = [] if recipe.data.label_file is None else ["--labels", recipe.data.label_file]
+    source = f"{recipe.data.path}" + ("" if recipe.data.labels == "all" else f"@{recipe.data.labels}")
+    words = ["maxmatch", "train", source, *labels, "--set", "net.pretrained=true"]
+    return [Advice(why, shlex.join([*words, "--out", f"{run.path}-published"]))]
 
 
 def _pseudo_labels(run: RunFolder) -> list[Advice]:

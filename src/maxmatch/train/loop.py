@@ -24,7 +24,7 @@ from maxmatch.files import write_safely
 from maxmatch.methods import method_name
 from maxmatch.methods.mistakes import misspelled
 from maxmatch.nets import make_net
-from maxmatch.nets.batchnorm import has_batchnorm
+from maxmatch.nets.batchnorm import freeze, has_batchnorm
 from maxmatch.nets.device import generator_state, set_generator
 from maxmatch.nets.model_file import ModelInfo, save_model
 from maxmatch.nets.preprocess import Preprocessing
@@ -83,6 +83,8 @@ class Training:
             classes=len(images.classes), channels=channels, size=(height, width), pretrained=published, **of_net
         )
         dtype = torch.float64 if settings.precision == "float64" else torch.float32
+        if recipe.net.batchnorm_frozen:
+            freeze(net)
         net.to(device, dtype).to(memory_format=torch.channels_last)  # the faster layout, everywhere
         draws = _make_draws(recipe, split, self.views, ranks)
         feed = _make_feed(recipe, images, split, draws, device)
@@ -366,6 +368,9 @@ def _without_effect(recipe: Recipe, net: torch.nn.Module, device: torch.device, 
     own = "net.batchnorm_momentum" not in recipe.settled and momentum != NetSettings().batchnorm_momentum
     if own and not has_batchnorm(net):
         what = f"net.batchnorm_momentum = {momentum}"
+        found.append(f"{what}: {recipe.net.name} has no BatchNorm, so it does nothing; leave it out")
+    if recipe.net.batchnorm_frozen and not has_batchnorm(net):
+        what = "net.batchnorm_frozen = true"
         found.append(f"{what}: {recipe.net.name} has no BatchNorm, so it does nothing; leave it out")
     if type(recipe.method).__module__ == "__main__":
         what = f"{type(recipe.method).__name__} was written in a script or notebook"

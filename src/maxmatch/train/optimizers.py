@@ -1,6 +1,6 @@
-"""What turns gradients into an update: SGD as in the papers, or Muon beside it, which learns more in a short run.
+"""What turns gradients into an update: SGD as in the papers, Muon beside it for short runs, AdamW for finetuning.
 
-Both read the learning rate from a tensor, skip the update where they are told so by one, and have their momentum from
+All read the learning rate from a tensor, skip the update where they are told so by one, and have their momentum from
 the start, so that a captured step replays them.
 """
 
@@ -19,11 +19,12 @@ from maxmatch.train.recipe import TrainSettings
 
 # Each round takes a singular value s to a s + b s^3 + c s^5; five of these (Jordan et al.) end between .7 and 1.2.
 ROUNDS, COEFFICIENTS = 5, (3.4445, -4.7750, 2.0315)
+SQUARES = 0.999  # AdamW's average of squared gradients, as everybody takes it
 SMALL = 64  # rows: up to so many a product takes a GPU no longer than its launch
 
 
 class Optimizer:
-    """SGD, with decay on what is a matrix or more, but for what the net excepts by `no_weight_decay`, as timm's do.
+    """SGD or AdamW, with decay on what is a matrix or more, but for what the net excepts by `no_weight_decay`.
 
     With `muon` most convolutions are updated by Muon; with `head_lr` the head has a learning rate of its own.
     """
@@ -51,27 +52,50 @@ class Optimizer:
             for decays, decay in ((True, settings.weight_decay), (False, 0.0))
             if part
         ]
-        self._sgd = torch.optim.SGD(groups, lr=lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True)
         # Checkpoints know them by their places, which no exception may move.
         ordered = [p for part in (body, head) for whole in (True, False) for p in part if (p.ndim > 1) == whole]
-        for parameter in ordered:
-            self._sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        self.momenta = [self._sgd.state[p]["momentum_buffer"] for p in ordered]  # for the checkpoint
+        self._plain = _adamw(groups, lr, settings) if settings.optimizer == "adamw" else _sgd(groups, lr, settings)
+        self.momenta = _begun(self._plain, ordered)  # for the checkpoint
         self.momenta += self._muon.momenta if self._muon else []
 
     def zero_grad(self) -> None:
         """Let go of all gradients."""
-        self._sgd.zero_grad(set_to_none=True)
+        self._plain.zero_grad(set_to_none=True)
         for weight in self._muon.weights if self._muon else ():
             weight.grad = None
 
     def step(self, skip: Tensor) -> None:
         """Update the parameters from their gradients; where `skip` () is 1, don't."""
-        # torch's gradient scaler speaks to the fused kernel the same way
-        self._sgd.found_inf = skip  # type: ignore[attr-defined]
-        self._sgd.step()
+        # torch's gradient scaler speaks to the fused kernels the same way
+        self._plain.found_inf = skip  # type: ignore[attr-defined]
+        self._plain.step()
         if self._muon:
             self._muon.step(skip)
+
+
+def _sgd(groups: list[dict[str, Any]], lr: Tensor, settings: TrainSettings) -> torch.optim.Optimizer:
+    return torch.optim.SGD(groups, lr=lr, momentum=settings.momentum, nesterov=settings.nesterov, fused=True)
+
+
+def _adamw(groups: list[dict[str, Any]], lr: Tensor, settings: TrainSettings) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, lr=lr, betas=(settings.momentum, SQUARES), fused=True, capturable=lr.is_cuda)
+
+
+def _begun(optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """What an optimiser of torch's remembers of each parameter, from the start: the tensors themselves."""
+    kept: list[Tensor] = []
+    if isinstance(optimizer, torch.optim.SGD):
+        for parameter in parameters:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        return [optimizer.state[parameter]["momentum_buffer"] for parameter in parameters]
+    for parameter in parameters:
+        optimizer.state[parameter] |= {
+            "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+        kept += optimizer.state[parameter].values()
+    return kept
 
 
 class Muon:

@@ -28,50 +28,78 @@ ON_CPU: dict[str, dict[str, Any]] = {
 }
 # Where no method is asked for: MaxMatch's worst case with thresholds that follow the model (docs/results.md).
 METHOD: dict[str, Any] = {"name": "freematch", "k": 3, "over": "worst"}
+# What suits a net that begins with published weights: their statistics as they are, and an optimiser whose steps no
+# layer is spoilt by. Of labels only those that it is sure of, as it soon is of most (docs/results.md).
+FINETUNED: dict[str, Any] = {"optimizer": "adamw", "lr": 3e-4, "head_lr": 1e-3, "weight_decay": 0.01}
+FINETUNED_ON_CPU = {"batch": 16, "ratio": 4}
+FINETUNED_SIDE = 96  # smaller pictures are enlarged to it: such nets were trained on large ones
+STEPS = {("drawn", "gpu"): 20_000, ("drawn", "cpu"): 1_000, ("published", "gpu"): 4_000, ("published", "cpu"): 300}
 TINY = 40  # pictures of one size up to this are taken as they are
 
 
 def pictures(
-    method: str | None, data: Mapping[str, Any], device: str = "auto", steps: int | None = None
+    method: str | None, data: Mapping[str, Any], device: str = "auto", steps: int | None = None, published: bool = False
 ) -> dict[str, dict[str, Any]]:
     """The settings that suit a folder: size of views, net, steps, and a method where none is asked for.
 
-    `data` are the settings data.path and, where there is one, data.label_file. For a CPU some settings were tried on
-    Fashion-MNIST as pictures (benchmarks/pictures.py, docs/results.md); for a GPU nothing was tuned.
+    `data` are the settings data.path and, where there is one, data.label_file; `published`: net.pretrained is set. For
+    a CPU some settings were tried on Fashion-MNIST and CIFAR-10 as pictures (benchmarks/pictures.py, docs/results.md);
+    for a GPU nothing was tuned.
     """
     strict, labels = data.get("strict", False) is True, method not in PRETRAINING
     listing = _listing(data.get("path"), data.get("label_file"), strict, labels)
     on_gpu = (best_device() if device == "auto" else device) == "cuda"
     asked = data.get("side")
     side = int(str(asked)) if str(asked).isdigit() and int(str(asked)) >= 8 else None  # else it is refused further on
-    return {"method": {"name": method} if method else METHOD, **suited(look_at(listing), on_gpu, side, steps)}
+    own = {"name": "maxmatch"} if published else METHOD
+    return {"method": {"name": method} if method else own, **suited(look_at(listing), on_gpu, side, steps, published)}
 
 
-def suited(look: Look, on_gpu: bool, asked: int | None = None, steps: int | None = None) -> dict[str, dict[str, Any]]:
+def suited(
+    look: Look, on_gpu: bool, asked: int | None = None, steps: int | None = None, published: bool = False
+) -> dict[str, dict[str, Any]]:
     """Settings for pictures that look like this, with views of the `asked` side and for so many steps if there are.
+
+    Where the net begins with `published` weights, what suits those.
 
     >>> photos = Look(pictures=10_000, classes=5, short_side=480, same_size=False, grey=False)
     >>> suited(photos, on_gpu=True)["net"]["name"], suited(photos, on_gpu=False)["data"]["side"]
     ('resnet50', 32)
     """
-    fitted = look.same_size and look.short_side <= TINY and asked in (None, look.short_side)
-    largest = SIDES[-1] if on_gpu else SIDES[0]
-    side = max((s for s in SIDES if s <= min(look.short_side, largest)), default=SIDES[0])
+    tiny = look.same_size and look.short_side <= TINY and asked in (None, look.short_side)
+    fitted = tiny and not published
+    least = FINETUNED_SIDE if published else SIDES[0]
+    largest = SIDES[-1] if on_gpu else least
+    side = max((s for s in SIDES if least <= s <= min(look.short_side, largest)), default=least)
     side = asked or (max(8, look.short_side) if fitted else side)
     canvas = None if fitted else -(-4 * side // 3 // 16) * 16  # a picture of 4:3 keeps a short side of `side`
-    steps = steps or (20_000 if on_gpu else 1_000)
+    steps = steps or STEPS["published" if published else "drawn", "gpu" if on_gpu else "cpu"]
     often = max(1, steps // 20)
-    net = {"name": "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"} if on_gpu else ON_CPU["net"]
+    net, train = (_finetuned(side, on_gpu, steps) if published else _begun(side, on_gpu)).values()
+    grey = look.grey and not published
     return {
-        "data": {"labels": "all", "side": side, "canvas": canvas, "channels": 1 if look.grey else 3},
+        "data": {"labels": "all", "side": side, "canvas": canvas, "channels": 1 if grey else 3},
         "augment": {"policy": "fixmatch" if side < 128 else "imagenet"},
         "net": {**net, "batchnorm_momentum": "auto"},
         "train": {
-            **({} if on_gpu else ON_CPU["train"]),
+            **train,
             "steps": steps, "schedule": "cosine", "ema_decay": "auto",
             "evaluate_every": often, "checkpoint_every": 2 * often, "log_every": often,
         },
     }  # fmt: skip
+
+
+def _begun(side: int, on_gpu: bool) -> dict[str, dict[str, Any]]:
+    """Net and training from weights that are drawn."""
+    if not on_gpu:
+        return ON_CPU
+    return {"net": {"name": "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"}, "train": {}}
+
+
+def _finetuned(side: int, on_gpu: bool, steps: int) -> dict[str, dict[str, Any]]:
+    """Net and training from published weights."""
+    net = {"name": "resnet50" if side >= 224 else "resnet18", "batchnorm_frozen": True}
+    return {"net": net, "train": {**FINETUNED, "warmup": steps // 10, **({} if on_gpu else FINETUNED_ON_CPU)}}
 
 
 def describe(recipe: Recipe) -> str:
@@ -88,9 +116,18 @@ def describe(recipe: Recipe) -> str:
     return (
         f"{listing.root}: {len(listing.files):,} pictures to learn from{labels}, {held}. Chosen: "
         f"{_method(recipe)} (--method), "
-        f"views of {recipe.data.side} px (--set data.side=), {recipe.net.name} (--set net.name=), "
+        f"views of {recipe.data.side} px (--set data.side=), {_net(recipe)}, another net (--set net.name=), "
         f"{length}, flips {'on' if recipe.augment.flip else 'off'} (--set augment.flip=)"
     )
+
+
+def _net(recipe: Recipe) -> str:
+    """The net, and what it begins with."""
+    net = recipe.net
+    if net.pretrained:
+        return f"{net.name} with published weights"
+    begun = "" if recipe.train.init else " from random weights, or published ones (--set net.pretrained=true)"
+    return net.name + begun
 
 
 def _method(recipe: Recipe) -> str:

@@ -140,6 +140,9 @@ class NetSettings:
     batchnorm_momentum: float | Auto = 0.001
     """How much of its running mean and variance BatchNorm takes from each step; 0.001 is FixMatch's, for long runs.
     `auto`: 1 / (5 % of the steps), at least 0.001, so that a short run's statistics come from its end."""
+    batchnorm_frozen: bool = False
+    """True normalises by the running mean and variance that the net begins with, and leaves them as they are: for nets
+    that are trained already, which a few small batches would spoil."""
 
 
 @dataclass(frozen=True)
@@ -162,8 +165,9 @@ class TrainSettings:
     """How many images pass through the net at a time, where memory is short: the step is the same but for BatchNorm,
     whose batches are these, and takes a third more work; VAT's search for a direction and ReMixMatch's rotations take
     all at once even so. `unset`: all at once."""
-    optimizer: Literal["sgd", "muon"] = "sgd"
-    """SGD as the papers have it, or Muon for the convolutions, which learns more in a short run (docs/search.md)."""
+    optimizer: Literal["sgd", "muon", "adamw"] = "sgd"
+    """SGD as the papers have it; Muon for the convolutions, which learns more in a short run (docs/search.md); or
+    AdamW, for finetuning nets that are trained already."""
     lr: float = 0.03
     """The learning rate, before `train.schedule` lowers it."""
     head_lr: float | None = None
@@ -171,7 +175,7 @@ class TrainSettings:
     momentum: float = 0.9
     """The share of the last step's direction that goes into the next one, at least 0 and below 1."""
     nesterov: bool = True
-    """Whether the momentum looks ahead by one step, as Nesterov's does."""
+    """Whether the momentum looks ahead by one step, as Nesterov's does; AdamW's never does."""
     weight_decay: float = 5e-4
     """How strongly weights are drawn to 0: those of convolutions and linear layers that are not Muon's, never biases
     or BatchNorm."""

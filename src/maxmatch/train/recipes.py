@@ -273,7 +273,8 @@ def _layers_of_folder(base_name: str | None, asked: str | None, method: str, typ
 
     train = typed.get("train", {})
     steps = train.get("steps") if isinstance(train.get("steps"), int) and train["steps"] > 0 else None
-    own = pictures(asked, typed.get("data", {}), str(train.get("device", "auto")), steps)
+    published = typed.get("net", {}).get("pretrained") in (True, "true")
+    own = pictures(asked, typed.get("data", {}), str(train.get("device", "auto")), steps, published)
     if method in PRETRAINING:
         own = {"data": own["data"], "net": {"name": own["net"]["name"]}, **_short_pretraining(own["train"])}
     elif base_name:  # a recipe that is named decides all but the size of the views; ImageNet's that too

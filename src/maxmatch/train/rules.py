@@ -14,7 +14,7 @@ from maxmatch.train.schedule import FALLING
 INTERVALS = ("checkpoint_every", "evaluate_every", "log_every")
 
 if TYPE_CHECKING:
-    from maxmatch.train.recipe import DataSettings, NetSettings, Recipe, TrainSettings
+    from maxmatch.train.recipe import DataSettings, Recipe, TrainSettings
 
 # Settings of [data] that are for a folder of pictures alone.
 PICTURES = (
@@ -31,7 +31,7 @@ def check(recipe: Recipe) -> None:
     sections = {
         "data": _of_data(recipe.data),
         "train": chain(_of_length(recipe.train), _of_rates(recipe.train), _of_batches(recipe), _of_rhythm(recipe)),
-        "net": _of_net(recipe.net),
+        "net": _of_net(recipe),
         "augment": _of_augment(recipe),
         "evaluate": _of_evaluate(recipe),
     }
@@ -87,6 +87,7 @@ def _of_rates(t: TrainSettings) -> Iterator[Rule]:
     yield "milestones", rising, "shares of the training above 0 and below 1, each larger than the one before"
     yield "momentum", 0 <= t.momentum < 1, "in [0, 1)"
     yield "nesterov", not t.nesterov or t.momentum > 0, "false where train.momentum is 0"
+    yield "nesterov", t.nesterov or t.optimizer != "adamw", "true where train.optimizer is adamw, which has none"
     yield "weight_decay", 0 <= t.weight_decay < math.inf, "0 or more, and finite"
 
 
@@ -113,9 +114,12 @@ def _of_rhythm(recipe: Recipe) -> Iterator[Rule]:
         yield name, getattr(t, name) >= least, f"at least {least}"
 
 
-def _of_net(net: NetSettings) -> Iterator[Rule]:
-    momentum = net.batchnorm_momentum
+def _of_net(recipe: Recipe) -> Iterator[Rule]:
+    net, momentum = recipe.net, recipe.net.batchnorm_momentum
     yield "batchnorm_momentum", momentum == "auto" or 0 < momentum <= 1, "in (0, 1], or auto"
+    own = ":" in net.name and not net.name.startswith("timm:")  # it may bring weights of its own
+    begun = "false where the net begins with drawn weights; set net.pretrained, or give --init"
+    yield "batchnorm_frozen", not net.batchnorm_frozen or net.pretrained or own or recipe.train.init is not None, begun
     yield "dropout", 0 <= net.dropout < 1, "in [0, 1)"
 
 
