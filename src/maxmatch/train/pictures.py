@@ -30,7 +30,7 @@ ON_CPU: dict[str, dict[str, Any]] = {
 METHOD: dict[str, Any] = {"name": "freematch", "k": 3, "over": "worst"}
 # What suits a net that begins with published weights: their statistics as they are, and an optimiser whose steps no
 # layer is spoilt by. Of labels only those that it is sure of, as it soon is of most (docs/results.md).
-FINETUNED: dict[str, Any] = {"optimizer": "adamw", "lr": 3e-4, "head_lr": 1e-3, "weight_decay": 0.01}
+FINETUNED: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-4, "head_lr": 1e-3, "weight_decay": 0.01}
 FINETUNED_ON_CPU = {"batch": 16, "ratio": 4}
 FINETUNED_SIDE = 96  # smaller pictures are enlarged to it: such nets were trained on large ones
 STEPS = {("drawn", "gpu"): 20_000, ("drawn", "cpu"): 1_000, ("published", "gpu"): 4_000, ("published", "cpu"): 300}
