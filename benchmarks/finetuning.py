@@ -39,7 +39,7 @@ ARMS = {
 LONGER = {"MaxMatch, 900 steps": 900}
 HEADS_DRAWN = ("the head drawn", "all three")
 COMMAND = "from maxmatch.cli import main; main()"
-DRAWN = "import maxmatch.nets; maxmatch.nets._empty_head = lambda net: None; "
+DRAWN = "import maxmatch.nets; maxmatch.nets.empty_head = lambda net, features: None; "
 
 
 def main() -> None:

@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 from PIL import Image
-from published import NET, OFFLINE, lay
 from record import Record
 
 from maxmatch import load_images
@@ -58,11 +57,13 @@ def main() -> None:
     beside = "fixmatch" if given.published else "maxmatch"
     results: dict[str, list[dict[str, Any]]] = {"supervised": [], beside: [], CHOSEN: []}
     words = ["--steps", str(given.steps)] if given.steps else []
-    words += ["--set", f"net.name=timm:{NET}", "--set", "net.pretrained=true"] if given.published else []
     with tempfile.TemporaryDirectory() as place:
         if given.published:
+            from published import NET, OFFLINE, lay  # which needs timm
+
             lay(Path(place) / "hub")
             os.environ |= {"HF_HOME": f"{place}/hub", **OFFLINE}
+            words += ["--set", f"net.name=timm:{NET}", "--set", "net.pretrained=true"]
         for number in range(given.folders):
             folder = Path(place) / f"{given.record}-{number}"
             write_pictures(folder, given.data, given.pictures, given.tests, seed=number)

@@ -659,7 +659,7 @@ def test_each_arm_of_finetuning_changes_what_its_name_says(benchmarks, tmp_path,
     assert set(finetuning.LONGER) | set(finetuning.HEADS_DRAWN) < set(finetuning.ARMS)
     whole = timm.create_model
     monkeypatch.setattr(timm, "create_model", lambda *given, pretrained, **options: whole(*given, **options))
-    monkeypatch.setattr(maxmatch.nets, "_empty_head", maxmatch.nets._empty_head)  # put back afterwards
+    monkeypatch.setattr(maxmatch.nets, "empty_head", maxmatch.nets.empty_head)  # put back afterwards
     x = torch.randn(2, 3, 64, 64)
     assert not maxmatch.nets.make_net("timm:test_resnet", 7, 3, pretrained=True)(x).any()
     exec(finetuning.DRAWN)

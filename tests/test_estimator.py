@@ -478,6 +478,24 @@ def test_defaults_suit_the_pictures_and_the_device(data, kind, device, expected)
     assert make_recipe(MaxMatchClassifier("fixmatch").get_params(), pictures, 5).method.k == 1
 
 
+@pytest.mark.parametrize(("device", "batch"), [("cpu", 16), ("cuda", 64)])
+def test_published_weights_are_trained_as_suits_them(device, batch):
+    """As a folder of pictures is; another optimiser has other rates."""
+    pictures = learn_pictures(np.zeros((2, 3, 48, 48), np.uint8), "images", None)
+
+    def made(**settings):
+        chosen = {"net.pretrained": True, **{name.replace("_", ".", 1): value for name, value in settings.items()}}
+        given = MaxMatchClassifier(net="resnet18", steps=200, device=device, settings=chosen).get_params()
+        return make_recipe(given, pictures, seed=5)
+
+    train = made().train
+    assert (train.optimizer, train.lr, train.head_lr, train.warmup, train.batch) == ("adamw", 1e-4, 1e-3, 20, batch)
+    assert made().net.batchnorm_frozen
+    assert not made(net_batchnorm_frozen=False).net.batchnorm_frozen
+    sgd = made(train_optimizer="sgd").train
+    assert (sgd.optimizer, sgd.lr, sgd.head_lr) == ("sgd", 3e-3, None)
+
+
 def test_marks_that_numpy_has_written_out_as_words_are_no_classes():
     """Nothing is lost without a word: what was dropped is named, and as objects, or in a list, it is a class."""
     for mark, word in ((-1, "-1"), (np.nan, "nan")):

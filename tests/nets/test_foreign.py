@@ -13,7 +13,7 @@ from torchvision.transforms.functional import normalize
 
 import maxmatch
 from maxmatch.errors import UsageError, UserError
-from maxmatch.nets import features, head_prefix, make_net, num_features
+from maxmatch.nets import features, head_prefixes, make_net, num_features
 from maxmatch.nets.batchnorm import set_mode
 from maxmatch.nets.foreign import pixel_values
 from maxmatch.nets.model_file import read_info
@@ -97,7 +97,7 @@ def test_a_net_whose_positions_have_a_size_gets_that_of_the_images():
 def test_the_head_is_the_last_layer_that_sees_the_features():
     net = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 3))
     net.forward_features, net.num_features = net[:2], 8
-    assert head_prefix(net) == "2."
+    assert head_prefixes(net) == ("2.",)
 
 
 def test_timm_s_dropout_is_the_setting():

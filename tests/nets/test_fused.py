@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 from maxmatch.nets import make_net
-from maxmatch.nets.batchnorm import set_mode
+from maxmatch.nets.batchnorm import freeze, set_mode
 from maxmatch.nets.fused import Fused, can_fuse, layout
 from maxmatch.nets.kernels import side_of
 from maxmatch.nets.preprocess import Preprocessing
@@ -129,4 +129,14 @@ def test_the_layout_loses_no_weight(shape):
 
 def test_the_fused_pass_is_for_wide_resnets_on_hopper_gpus():
     net, device = make_net("wrn-10-1", classes=10, channels=3), torch.device("cpu")
+    assert not can_fuse(net, (3, 32, 32), device)
+
+
+def test_the_fused_pass_is_not_for_frozen_statistics(monkeypatch):
+    """It normalises by those of the batch. A GPU is stood in for."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr("maxmatch.nets.fused.can_compile", lambda: True)
+    net, device = make_net("wrn-10-1", classes=10, channels=3), torch.device("cuda")
+    assert can_fuse(net, (3, 32, 32), device)
+    freeze(net)
     assert not can_fuse(net, (3, 32, 32), device)

@@ -259,7 +259,14 @@ def test_photographs_that_are_often_taken_wrongly_are_advised_published_weights(
     assert compose(tmp_path, given={"net": {"pretrained": True}}).net.pretrained  # as it would be typed
     shown = told({"data": {"label_file": str(tmp_path / "l.csv"), "labels": "50%"}})
     assert f"maxmatch train {tmp_path}@50% --labels {tmp_path / 'l.csv'} --set net.pretrained=true" in shown
+    own = {"train": {"seed": 7, "fold": 3, "lr": 0.05}, "augment": {"flip": False}, "data": {"strict": True}}
+    shown = told(own)  # what says which pictures and views stays, what suited drawn weights goes
+    assert (
+        f"train {tmp_path} --set data.strict=true --set augment.flip=false --seed 7 --fold 3 --set net.pretrained=true"
+        in shown
+    ), shown
     for given, error in (({}, 5.0), ({"net": {"pretrained": True}}, 40.0), ({"train": {"init": "runs/p"}}, 40.0),
+                         ({"net": {"name": "pretrain.own_net:Mine"}}, 40.0),
                          ({"data": {"channels": 1}}, 40.0)):  # fmt: skip
         assert "published" not in told(given, error)
 
@@ -276,6 +283,21 @@ def test_a_run_from_published_weights_is_said_again_by_what_was_typed(tmp_path):
     alone = whys(run_in(tmp_path, {**typed, "method": {"name": "supervised"}}))
     assert "Let them teach too. [maxmatch train" in alone
     assert "--method maxmatch" in alone
+
+
+def test_a_run_from_published_weights_goes_on_without_asking_for_them_again(tmp_path):
+    """Its net and what suits it are those of the run that the next one starts from."""
+    for number in range(9):
+        place = tmp_path / ("labeled/a", "labeled/b", "unlabeled")[number % 3]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), (30 * number, 0, 0)).save(place / f"{number}.png")
+    recipe = compose(tmp_path, given={"net": {"name": "timm:test_resnet", "pretrained": True}})
+    (out := tmp_path / "runs" / "a").mkdir(parents=True)
+    (out / "recipe.json").write_text(recipe.to_json())
+    told = after_labelling(RunFolder(out, recipe, GOOD, [], 4, 4))
+    assert told.partition("then type ")[2].endswith(f" --init {out} --out {out}-more-labels")
+    assert "--set" not in told
+    assert compose(tmp_path, given={"train": {"init": str(out)}}).net.name == "timm:test_resnet"
 
 
 def test_twice_the_steps_have_the_intervals_of_so_many(tmp_path):

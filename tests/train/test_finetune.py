@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -42,11 +43,15 @@ def test_milestones_by_hand_and_by_torch():
     assert list(learning_rates(TrainSettings())) == ["lr"]
 
 
-@pytest.mark.parametrize("net", ["wrn-10-1", "timm:resnet10t"])
-def test_head_and_body_move_by_their_own_rates(tiny, tmp_path, net):
-    """Against torch's SGD with two groups, given the gradients of the run."""
+@pytest.mark.parametrize(
+    ("net", "optimizer"),
+    [("wrn-10-1", "sgd"), ("timm:resnet10t", "sgd"), ("wrn-10-1", "adamw"), ("timm:resnetv2_18", "adamw")],
+)
+def test_head_and_body_move_by_their_own_rates(tiny, tmp_path, net, optimizer):
+    """Against torch's optimisers with two groups, given the gradients of the run; a head may be a convolution."""
     size = {"name": "fixmatch", "threshold": 0.2}
-    recipe = tiny("fixmatch", net={"name": net}, method=size, train={**TRAIN, "precision": "float64", "batch": 4})
+    train = {**TRAIN, "precision": "float64", "batch": 4, "optimizer": optimizer}
+    recipe = tiny("fixmatch", net={"name": net}, method=size, train=train)
     step = begin(resolve(recipe, device="cpu", threads=1), tmp_path, quiet=True).step
     names = dict(step.net.named_parameters())
     head = {name for name in names if name.startswith(("head.", "fc."))}
@@ -57,7 +62,9 @@ def test_head_and_body_move_by_their_own_rates(tiny, tmp_path, net):
          "lr": rate, "weight_decay": recipe.train.weight_decay if decays else 0.0}
         for of_head, rate in ((False, 0.002), (True, 0.3)) for decays in (True, False)
     ]  # fmt: skip
-    sgd = torch.optim.SGD(groups, momentum=0.9, nesterov=True)
+    sgd = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer](
+        groups, **({"momentum": 0.9, "nesterov": True} if optimizer == "sgd" else {"betas": (0.9, 0.999)})
+    )
     places = {group["lr"].data_ptr() for group in step.optimizer._plain.param_groups}
     for t in range(10):
         step(t)
@@ -105,7 +112,28 @@ def test_a_rate_for_the_head_of_a_net_that_begins_anew_is_warned_of(tiny):
     split = draw_split(resolve(recipe, device="cpu", threads=1), images)
     for changed, count in ((recipe, 1), (replace(recipe, train=replace(recipe.train, init="runs/p")), 0),
                            (replace(recipe, train=replace(recipe.train, head_lr=None)), 0)):  # fmt: skip
-        assert sum("--init RUN" in line for line in warnings_of(changed, images, split)) == count
+        assert (
+            sum("--init RUN, or --set net.pretrained=true" in line for line in warnings_of(changed, images, split))
+            == count
+        )
+
+
+def test_a_rate_that_published_weights_are_lost_by_is_warned_of(tiny):
+    """Of a known data set, whose recipe knows nothing of them; what is advised is a training without the warning."""
+    net = {"name": "resnet18", "pretrained": True}
+
+    def told(**train):
+        recipe = tiny("supervised", net={**net, "batchnorm_frozen": True}, train=train)
+        images = load_data(recipe)
+        return warnings_of(recipe, images, draw_split(resolve(recipe, device="cpu", threads=1), images))
+
+    line = next(line for line in told(lr=0.4) if "train.lr = 0.4 is for weights that are drawn" in line)
+    typed = dict(re.findall(r"--set train\.(\w+)=(\S+)", line))
+    assert typed == {"optimizer": "adamw", "lr": "0.0001", "head_lr": "0.001", "weight_decay": "0.01"}
+    assert line.endswith("--set net.batchnorm_frozen=true")
+    better = {name: value if name == "optimizer" else float(value) for name, value in typed.items()}
+    assert not any("is for weights that are drawn" in line for line in told(**better))
+    assert not any("is for weights that are drawn" in line for line in told(lr=0.4, init="runs/p"))
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "muon", "adamw"])

@@ -166,3 +166,15 @@ def test_a_momentum_that_does_nothing_is_told(tmp_path, capsys):
         )  # fmt: skip
         line = "net.batchnorm_momentum = 0.5: plain-conv has no BatchNorm, so it does nothing; leave it out"
         assert capsys.readouterr().err.count(line) == told
+
+
+def test_statistics_that_are_frozen_and_not_there_are_told(tmp_path, capsys):
+    given = {"net": {"name": "plain-conv"}, "train": {"steps": 1, "threads": 1}}
+    fit(maxmatch.compose("digits@20", given=given), tmp_path / "first", quiet=True)
+    frozen = {
+        "net": {"name": "plain-conv", "batchnorm_frozen": True},
+        "train": {**given["train"], "init": str(tmp_path / "first")},
+    }
+    fit(maxmatch.compose("digits@20", given=frozen), tmp_path / "run")
+    line = "net.batchnorm_frozen = true: plain-conv has no BatchNorm, so it does nothing; leave it out"
+    assert capsys.readouterr().err.count(line) == 1

@@ -31,12 +31,14 @@ from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.decoders import Decoders
 from maxmatch.train.distributed import Ranks
+from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.finished import open_run
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
-from maxmatch.train.pictures import describe, suited
+from maxmatch.train.pictures import describe
 from maxmatch.train.recipes import compose
 from maxmatch.train.step import Step
+from maxmatch.train.suited import suited
 from maxmatch.train.unlabelled import label_unlabelled
 
 QUICK = {"train": {"steps": 6, "batch": 4, "ratio": 2, "evaluate_every": 3, "checkpoint_every": 3, "log_every": 3}}
@@ -127,7 +129,9 @@ def test_published_weights_get_what_suits_them(short_side, on_gpu, side, net):
     assert data["canvas"] > side
     train = chosen["train"]
     assert (train["optimizer"], train["warmup"], train["steps"]) == ("adamw", 25, 250)
-    assert train["lr"] < train["head_lr"]
+    assert (train["lr"], train["head_lr"], train["weight_decay"]) == (1e-4, 1e-3, 0.01)
+    assert (train.get("batch", 64), train.get("ratio", 7)) == ((64, 7) if on_gpu else (16, 4))
+    assert suited(look, on_gpu, published=True)["train"]["steps"] == (4000 if on_gpu else 300)
     assert suited(look, on_gpu, asked=64, published=True)["data"]["side"] == 64
 
 
@@ -147,6 +151,57 @@ def test_a_folder_is_trained_otherwise_where_published_weights_are_asked_for(pho
     assert (other.train.optimizer, other.train.lr, other.net.batchnorm_frozen) == ("sgd", 0.01, False)
     assert other.method == FreeMatch()
     assert compose(str(photos)).net.name != "resnet18"
+
+
+def test_another_optimiser_has_other_rates_and_epochs_their_own_warm_up(photos):
+    published = {"net": {"pretrained": True}}
+    sgd = compose(str(photos), given={**published, "train": {"optimizer": "sgd"}}).train
+    assert (sgd.lr, sgd.head_lr, sgd.weight_decay) == (3e-3, None, 5e-4)
+    assert not compose(str(photos), given={**published, "train": {"optimizer": "muon"}}).net.batchnorm_frozen
+    epochs = compose(str(photos), given={**published, "train": {"epochs": 40, "device": "cpu"}})
+    settled = settle_epochs(epochs, unlabelled=640).train
+    assert (settled.steps, settled.warmup, settled.evaluate_every) == (400, 40, 10)  # a tenth; once an epoch
+    drawn = settle_epochs(compose(str(photos), given={"train": {"epochs": 40, "device": "cpu"}}), unlabelled=640).train
+    assert (drawn.steps, drawn.warmup, drawn.log_every) == (200, 0, 5)
+
+
+def test_a_pretraining_from_published_weights_is_as_long_as_any(photos):
+    given = {"net": {"pretrained": True}, "train": {"device": "cpu"}}
+    recipe = compose(str(photos), "moco", given=given)
+    assert (recipe.train.steps, recipe.net.name, recipe.data.side) == (1000, "resnet18", 96)
+
+
+def test_a_run_that_starts_from_another_has_its_net_and_what_suits_that(photos, tmp_path):
+    """Whether that began with published weights or with a run that did; what is typed holds."""
+    given = {"net": {"name": "timm:test_resnet", "pretrained": True}}
+    for name, begun in (("p", given), ("q", {"train": {"init": str(tmp_path / "p")}})):
+        recipe = compose(str(photos), given=begun)
+        assert (recipe.net.name, recipe.net.batchnorm_frozen) == ("timm:test_resnet", True), name
+        assert (recipe.train.optimizer, recipe.train.lr, recipe.data.side) == ("adamw", 1e-4, 96)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "recipe.json").write_text(recipe.to_json())
+    again = {"train": {"init": str(tmp_path / "q"), "lr": 0.01}, "net": {"name": "wrn-16-1"}}
+    typed = compose(str(photos), given=again)
+    assert (typed.net.name, typed.train.lr, typed.net.pretrained) == ("wrn-16-1", 0.01, False)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "recipe.json").write_text(recipe_of(photos, net={"name": "wrn-16-2"}).to_json())
+    drawn = compose(str(photos), given={"train": {"init": str(tmp_path / "d")}})
+    assert (drawn.net.name, drawn.train.optimizer) == ("wrn-16-2", "sgd")
+    assert compose(str(photos), given={"train": {"init": "lost"}}).net.name != "wrn-16-2"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({}, "wrn-10-1 from random weights, or published ones (--set net.pretrained=true --set net.name=resnet18)"),
+        ({"net": {"name": "resnet18"}}, "resnet18 from random weights, or published ones (--set net.pretrained=true)"),
+        ({"net": {"pretrained": True}}, "resnet18 with published weights"),
+        ({"net": {"pretrained": True}, "train": {"init": "runs/p"}}, "resnet18 from runs/p"),
+    ],
+)
+def test_what_a_net_begins_with_is_said(photos, given, told):
+    given = {**given, "train": {"device": "cpu", **given.get("train", {})}}
+    assert f", {told}, another net (" in describe(compose(str(photos), given=given))
 
 
 def test_kept_or_streamed_with_any_number_of_workers_the_weights_are_the_same(photos, tmp_path):

@@ -11,9 +11,9 @@ import torch
 from maxmatch.estimator.pictures import Pictures
 from maxmatch.nets.device import best_device
 from maxmatch.settings import Values, overlay, plain
-from maxmatch.train.pictures import ON_CPU
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import compose
+from maxmatch.train.suited import ADAMW, ON_CPU, finetuned
 
 SMALL = 16  # pixels a side, up to which the recipe for digits is the base; above, the paper's
 PLACES = {
@@ -44,6 +44,10 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
     small = max(pictures.shape[1:]) <= SMALL
     device = best_device() if parameters["device"] == "auto" else str(parameters["device"])
     quick = ON_CPU if not small and device != "cuda" else {}  # the paper's net would take hours there
+    if given.get("net", {}).get("pretrained") is True:
+        typed, steps = given.get("train", {}), parameters["steps"]
+        whole = steps if isinstance(steps, int) else 0  # else it is refused further on
+        quick = finetuned(device == "cuda", whole, str(typed.get("optimizer", ADAMW)))
     layers = overlay(quick, _short(pictures, small), given, {"data": {"labels": "all"}, "train": {"seed": seed}})
     return compose("arrays", parameters["method"], "digits" if small else "paper", layers)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 import torch
@@ -10,11 +9,11 @@ from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
 from maxmatch.nets.foreign import PLAIN, RESNETS, TIMM, Size, make_foreign
+from maxmatch.nets.head import empty_head, head_names, with_projection
 from maxmatch.nets.plain_conv import PlainConv
-from maxmatch.nets.projection import head_name, with_projection
 from maxmatch.nets.wide_resnet import WideResNet, shape_of
 
-__all__ = ["RESNETS", "features", "head_prefix", "make_net", "num_features"]
+__all__ = ["RESNETS", "features", "head_prefixes", "make_net", "num_features"]
 
 
 def make_net(
@@ -54,17 +53,10 @@ def make_net(
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.momentum = momentum
         if pretrained:
-            _empty_head(net)
+            empty_head(net, num_features(net))
         return net
     stages, blocks, width = shape
     return WideResNet(classes, channels, width=width, blocks=blocks, stages=stages, dropout=dropout, momentum=momentum)
-
-
-def _empty_head(net: nn.Module) -> None:
-    """A new head that says nothing yet: what a drawn one says of features that are learned already would spoil them."""
-    with suppress(UsageError):  # a head that is no single linear layer stays as it was drawn
-        for parameter in net.get_submodule(head_prefix(net)[:-1]).parameters():
-            nn.init.zeros_(parameter)
 
 
 def features(net: Any, x: Tensor) -> Tensor:
@@ -81,9 +73,9 @@ def features(net: Any, x: Tensor) -> Tensor:
     return found.mean((2, 3)) if found.ndim == 4 else found
 
 
-def head_prefix(net: nn.Module) -> str:
-    """What the names of the weights of a net's head begin with."""
-    return f"{head_name(net, num_features(net))}."
+def head_prefixes(net: nn.Module) -> tuple[str, ...]:
+    """What the names of the weights of a net's head begin with; few nets have two."""
+    return tuple(f"{name}." for name in head_names(net, num_features(net)))
 
 
 def num_features(net: Any) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from maxmatch.errors import UserError
@@ -24,8 +24,10 @@ from maxmatch.train.rules import INTERVALS
 TYPED = {place: f"--{flag}" for flag, place in FLAGS.items() if flag not in ("epochs", "strict")}
 # What other settings are chosen by, where a folder is looked at or a data set brings something along.
 DECIDING = (
-    ("data", "path"), ("data", "label_file"), ("data", "protocol"), ("train", "device"), ("net", "pretrained"),
+    ("data", "path"), ("data", "label_file"), ("data", "protocol"), ("train", "device"), ("train", "init"),
+    ("net", "pretrained"),
 )  # fmt: skip
+SOURCE = frozenset({("data", "name"), ("data", "path"), ("data", "labels")})  # said before all options
 OF_STEPS = (*INTERVALS, "warmup")
 OF_TRAIN = {"--method", "--k", "--over", "--strategy", "--fold", "--labels", "--protocol"}  # and not of pretrain
 
@@ -53,14 +55,28 @@ def command(run: RunFolder, changes: Mapping[str, Mapping[str, Any]] | None = No
     return shlex.join(["maxmatch", verb, *words, *out])
 
 
+def from_published(run: RunFolder) -> str:
+    """What to type to learn from the same pictures, seen alike, from published weights: all else suits those then."""
+    values = open_values(run.recipe)
+    given = _deciding(values)
+    plain = compose(given=given).to_dict()
+    own = {
+        section: {name: v for name, v in values[section].items() if v != plain[section][name]}
+        for section in ("data", "augment", "train")
+    }
+    own["train"] = {name: v for name, v in own["train"].items() if name in ("seed", "fold")}
+    given = overlay(given, own, {"net": {"pretrained": True}})
+    shown = "" if values["data"]["labels"] == "all" else f"@{values['data']['labels']}"
+    words = [f"{values['data']['path']}{shown}", *_options(given, SOURCE, "train")]
+    return shlex.join(["maxmatch", "train", *words, "--out", f"{run.path}-published"])
+
+
 def _by_steps(values: Values) -> list[str]:
     """The intervals, and the warm-up, that a run of so many steps on these data has if none is typed."""
-    data = {name: values["data"][name] for name in ("name", "path", "label_file") if values["data"][name] is not None}
-    train = {"steps": values["train"]["steps"], "device": values["train"]["device"]}
     try:
-        given = {"data": data, "train": train, "method": {"name": values["method"]["name"]}}
-        plain = compose(given={**given, "net": {"pretrained": values["net"]["pretrained"]}}).to_dict()
-    except UserError:  # the folder is gone, or what has published weights is no folder
+        given = {"train": {"steps": values["train"]["steps"]}, "method": {"name": values["method"]["name"]}}
+        plain = compose(given=overlay(_deciding(values), given)).to_dict()
+    except UserError:  # the folder is gone, or the net was typed and this one has no published weights
         return []
     return [name for name in OF_STEPS if values["train"][name] == plain["train"][name]]
 
@@ -75,11 +91,7 @@ def _python(run: RunFolder, changes: Mapping[str, Mapping[str, Any]], name: str)
 def _words(wanted: Values, verb: str) -> list[str]:
     """The options that compose to the wanted values; `pretrain` takes neither labels nor a method."""
     data = wanted["data"]
-    given: Values = {"data": {"name": data["name"]}, "method": {"name": wanted["method"]["name"]}}
-    for section, field in DECIDING:
-        plain = Recipe().to_dict()[section][field]
-        if wanted[section].get(field, plain) != plain:
-            given.setdefault(section, {})[field] = wanted[section][field]
+    given = overlay({"method": {"name": wanted["method"]["name"]}}, _deciding(wanted))
     base = compose(given=given).to_dict()
     if wanted["train"]["steps"] != base["train"]["steps"]:  # of a folder, intervals follow from them
         given = overlay(given, {"train": {"steps": wanted["train"]["steps"]}})
@@ -93,20 +105,35 @@ def _words(wanted: Values, verb: str) -> list[str]:
     if any(made[section][field] != value for section, fields in wanted.items() for field, value in fields.items()):
         raise UserError("the command would make another recipe")
     source = str(data["path"]) if data["name"] == "folder" else str(data["name"])
-    said = {("data", "name"), ("data", "path"), ("data", "labels")}
+    said = SOURCE
     other_labels = data["labels"] != base["data"]["labels"]
     if verb == "pretrain":
-        said.add(("method", "name"))
+        said = SOURCE | {("method", "name")}
         if other_labels:
             raise UserError("data.labels can't be typed")
     elif other_labels or data["name"] != "folder":
         source += f"@{data['labels']}"
-    words = [source]
-    for section, fields in typed.items():
+    return [source, *_options(typed, said, verb)]
+
+
+def _options(given: Values, said: Container[tuple[str, str]], verb: str) -> list[str]:
+    """How settings are typed, but those that are said otherwise."""
+    words = []
+    for section, fields in given.items():
         for field, value in fields.items():
             if (section, field) not in said:
                 words += _option(section, field, value, verb)
     return words
+
+
+def _deciding(wanted: Values) -> Values:
+    """What others follow from, as it would be typed."""
+    given: Values = {"data": {"name": wanted["data"]["name"]}}
+    plain = Recipe().to_dict()
+    for section, field in DECIDING:
+        if wanted[section].get(field, plain[section][field]) != plain[section][field]:
+            given.setdefault(section, {})[field] = wanted[section][field]
+    return given
 
 
 def _option(section: str, field: str, value: Any, verb: str) -> list[str]:

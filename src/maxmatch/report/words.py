@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from maxmatch.data.shards import is_sharded
-from maxmatch.errors import listed
+from maxmatch.errors import UserError, listed
 from maxmatch.methods import PRETRAINING
 from maxmatch.methods.base import Consistency
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.supervised import Supervised
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Measured
-from maxmatch.report.repeat import command
-from maxmatch.train.pictures import METHOD
+from maxmatch.report.repeat import command, from_published
+from maxmatch.train.suited import METHOD
 
 NOT_MEASURED = "not measured"
 FEW = 100  # fewer test images say little of calibration, and not much of the error
@@ -131,7 +131,8 @@ def after_labelling(run: RunFolder) -> str | None:
         how = "add rows to the table"
     elif is_sharded(Path(data.path)):
         how = "where the pictures lie that these tar files were made of, pack those anew by maxmatch data shard"
-    return f"Label some: {how}, then type {command(run, {'train': {'init': str(run.path)}}, 'more-labels')}"
+    from_here: dict[str, dict[str, Any]] = {"train": {"init": str(run.path)}, "net": {"pretrained": False}}
+    return f"Label some: {how}, then type {command(run, from_here, 'more-labels')}"
 
 
 def percent(value: float | None, digits: int = 2) -> str:
@@ -259,14 +260,15 @@ def _unused_pool(run: RunFolder) -> list[Advice]:
 
 def _published(run: RunFolder) -> list[Advice]:
     recipe = run.recipe
-    drawn = recipe.data.name == "folder" and not recipe.net.pretrained and recipe.train.init is None
+    known = ":" not in recipe.net.name or recipe.net.name.startswith("timm:")  # one's own may bring weights along
+    drawn = recipe.data.name == "folder" and not recipe.net.pretrained and recipe.train.init is None and known
     if not drawn or recipe.data.channels != 3 or run.error is None or run.error < MANY_WRONG:
         return []
     why = "It has seen no pictures but these. Photographs: begin with weights that others have trained on millions."
-    labels = [] if recipe.data.label_file is None else ["--labels", recipe.data.label_file]
-    source = f"{recipe.data.path}" + ("" if recipe.data.labels == "all" else f"@{recipe.data.labels}")
-    words = ["maxmatch", "train", source, *labels, "--set", "net.pretrained=true"]
-    return [Advice(why, shlex.join([*words, "--out", f"{run.path}-published"]))]
+    try:
+        return [Advice(why, from_published(run))]
+    except UserError:  # its folder is gone
+        return []
 
 
 def _pseudo_labels(run: RunFolder) -> list[Advice]:

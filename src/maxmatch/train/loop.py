@@ -369,7 +369,8 @@ def _without_effect(recipe: Recipe, net: torch.nn.Module, device: torch.device, 
     if own and not has_batchnorm(net):
         what = f"net.batchnorm_momentum = {momentum}"
         found.append(f"{what}: {recipe.net.name} has no BatchNorm, so it does nothing; leave it out")
-    if recipe.net.batchnorm_frozen and not has_batchnorm(net):
+    chosen = recipe.data.name == "folder"  # which knows no nets, and freezes what there is
+    if recipe.net.batchnorm_frozen and not chosen and not has_batchnorm(net):
         what = "net.batchnorm_frozen = true"
         found.append(f"{what}: {recipe.net.name} has no BatchNorm, so it does nothing; leave it out")
     if type(recipe.method).__module__ == "__main__":

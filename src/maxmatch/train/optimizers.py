@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
-from maxmatch.nets import head_prefix
+from maxmatch.nets import head_prefixes
 from maxmatch.train.recipe import TrainSettings
 
 # Each round takes a singular value s to a s + b s^3 + c s^5; five of these (Jordan et al.) end between .7 and 1.2.
@@ -191,8 +191,8 @@ def _excepted(net: nn.Module) -> set[int]:
 
 
 def _head(net: nn.Module) -> list[nn.Parameter]:
-    prefix = head_prefix(net)
-    return [parameter for name, parameter in net.named_parameters() if name.startswith(prefix)]
+    prefixes = head_prefixes(net)
+    return [parameter for name, parameter in net.named_parameters() if name.startswith(prefixes)]
 
 
 def orthogonal_weights(net: nn.Module) -> list[Tensor]:

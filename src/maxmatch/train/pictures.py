@@ -1,111 +1,29 @@
-"""Your own pictures in a run: what suits them is chosen from a look at the folder, said, and open to change."""
+"""Your own pictures in a run: what was chosen for them is said, and they are read."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from maxmatch.data.datasets import Images, imagenet_folder, load_images
 from maxmatch.data.files import default_workers
-from maxmatch.data.layout import Listing, read_layout
-from maxmatch.data.pictures import Look, load_pictures, look_at
+from maxmatch.data.pictures import load_pictures
 from maxmatch.errors import UsageError, listed
-from maxmatch.methods import PRETRAINING, method_name
+from maxmatch.methods import method_name
 from maxmatch.methods.base import Consistency
-from maxmatch.nets.device import best_device
+from maxmatch.nets.foreign import RESNETS, TIMM
 from maxmatch.train.distributed import Ranks
 from maxmatch.train.recipe import DataSettings, Recipe
-
-SIDES = (32, 64, 96, 128, 224)
-# What a CPU bears: a small net, and a learning rate for a short run of it.
-ON_CPU: dict[str, dict[str, Any]] = {
-    "net": {"name": "wrn-10-1"},
-    "train": {"batch": 32, "ratio": 4, "lr": 0.2, "weight_decay": 2e-3},
-}
-# Where no method is asked for: MaxMatch's worst case with thresholds that follow the model (docs/results.md).
-METHOD: dict[str, Any] = {"name": "freematch", "k": 3, "over": "worst"}
-# What suits a net that begins with published weights: their statistics as they are, and an optimiser whose steps no
-# layer is spoilt by. Of labels only those that it is sure of, as it soon is of most (docs/results.md).
-FINETUNED: dict[str, Any] = {"optimizer": "adamw", "lr": 1e-4, "head_lr": 1e-3, "weight_decay": 0.01}
-FINETUNED_ON_CPU = {"batch": 16, "ratio": 4}
-FINETUNED_SIDE = 96  # smaller pictures are enlarged to it: such nets were trained on large ones
-STEPS = {("drawn", "gpu"): 20_000, ("drawn", "cpu"): 1_000, ("published", "gpu"): 4_000, ("published", "cpu"): 300}
-TINY = 40  # pictures of one size up to this are taken as they are
-
-
-def pictures(
-    method: str | None, data: Mapping[str, Any], device: str = "auto", steps: int | None = None, published: bool = False
-) -> dict[str, dict[str, Any]]:
-    """The settings that suit a folder: size of views, net, steps, and a method where none is asked for.
-
-    `data` are the settings data.path and, where there is one, data.label_file; `published`: net.pretrained is set. For
-    a CPU some settings were tried on Fashion-MNIST and CIFAR-10 as pictures (benchmarks/pictures.py, docs/results.md);
-    for a GPU nothing was tuned.
-    """
-    strict, labels = data.get("strict", False) is True, method not in PRETRAINING
-    listing = _listing(data.get("path"), data.get("label_file"), strict, labels)
-    on_gpu = (best_device() if device == "auto" else device) == "cuda"
-    asked = data.get("side")
-    side = int(str(asked)) if str(asked).isdigit() and int(str(asked)) >= 8 else None  # else it is refused further on
-    own = {"name": "maxmatch"} if published else METHOD
-    return {"method": {"name": method} if method else own, **suited(look_at(listing), on_gpu, side, steps, published)}
-
-
-def suited(
-    look: Look, on_gpu: bool, asked: int | None = None, steps: int | None = None, published: bool = False
-) -> dict[str, dict[str, Any]]:
-    """Settings for pictures that look like this, with views of the `asked` side and for so many steps if there are.
-
-    Where the net begins with `published` weights, what suits those.
-
-    >>> photos = Look(pictures=10_000, classes=5, short_side=480, same_size=False, grey=False)
-    >>> suited(photos, on_gpu=True)["net"]["name"], suited(photos, on_gpu=False)["data"]["side"]
-    ('resnet50', 32)
-    """
-    tiny = look.same_size and look.short_side <= TINY and asked in (None, look.short_side)
-    fitted = tiny and not published
-    least = FINETUNED_SIDE if published else SIDES[0]
-    largest = SIDES[-1] if on_gpu else least
-    side = max((s for s in SIDES if least <= s <= min(look.short_side, largest)), default=least)
-    side = asked or (max(8, look.short_side) if fitted else side)
-    canvas = None if fitted else -(-4 * side // 3 // 16) * 16  # a picture of 4:3 keeps a short side of `side`
-    steps = steps or STEPS["published" if published else "drawn", "gpu" if on_gpu else "cpu"]
-    often = max(1, steps // 20)
-    net, train = (_finetuned(side, on_gpu, steps) if published else _begun(side, on_gpu)).values()
-    grey = look.grey and not published
-    return {
-        "data": {"labels": "all", "side": side, "canvas": canvas, "channels": 1 if grey else 3},
-        "augment": {"policy": "fixmatch" if side < 128 else "imagenet"},
-        "net": {**net, "batchnorm_momentum": "auto"},
-        "train": {
-            **train,
-            "steps": steps, "schedule": "cosine", "ema_decay": "auto",
-            "evaluate_every": often, "checkpoint_every": 2 * often, "log_every": often,
-        },
-    }  # fmt: skip
-
-
-def _begun(side: int, on_gpu: bool) -> dict[str, dict[str, Any]]:
-    """Net and training from weights that are drawn."""
-    if not on_gpu:
-        return ON_CPU
-    return {"net": {"name": "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"}, "train": {}}
-
-
-def _finetuned(side: int, on_gpu: bool, steps: int) -> dict[str, dict[str, Any]]:
-    """Net and training from published weights."""
-    net = {"name": "resnet50" if side >= 224 else "resnet18", "batchnorm_frozen": True}
-    return {"net": net, "train": {**FINETUNED, "warmup": steps // 10, **({} if on_gpu else FINETUNED_ON_CPU)}}
+from maxmatch.train.suited import find_listing, folder_of
 
 
 def describe(recipe: Recipe) -> str:
     """What was found in a folder and what was chosen for it, in one line, with what to type for something else."""
     wants_labels = recipe.method.needs.labelled
-    listing = _listing(recipe.data.path, recipe.data.label_file, recipe.data.strict, wants_labels)
+    listing = find_listing(recipe.data.path, recipe.data.label_file, recipe.data.strict, wants_labels)
     labelled = sum(label >= 0 for label in listing.labels)
     shown = "" if recipe.data.labels == "all" else f" ({recipe.data.labels} of them shown)"
     held = f"{len(listing.test_files):,} for the test" if listing.test_files else "none for a test"
@@ -123,11 +41,13 @@ def describe(recipe: Recipe) -> str:
 
 def _net(recipe: Recipe) -> str:
     """The net, and what it begins with."""
-    net = recipe.net
-    if net.pretrained:
-        return f"{net.name} with published weights"
-    begun = "" if recipe.train.init else " from random weights, or published ones (--set net.pretrained=true)"
-    return net.name + begun
+    name, init = recipe.net.name, recipe.train.init
+    if init is not None:
+        return f"{name} from {init}"
+    if recipe.net.pretrained:
+        return f"{name} with published weights"
+    other = "" if name in RESNETS or name.startswith(TIMM) else " --set net.name=resnet18"
+    return f"{name} from random weights, or published ones (--set net.pretrained=true{other})"
 
 
 def _method(recipe: Recipe) -> str:
@@ -178,7 +98,7 @@ def load_data(
 def digest_of_pictures(recipe: Recipe, left_out: Sequence[str]) -> str:
     """By what a split knows the pictures that a recipe names, those that are there now; none of them is read."""
     data = recipe.data
-    listing = _listing(str(_place(data)), data.label_file, data.strict, recipe.method.needs.labelled)
+    listing = find_listing(str(_place(data)), data.label_file, data.strict, recipe.method.needs.labelled)
     return listing.without(left_out).sha256()
 
 
@@ -193,22 +113,12 @@ def refuse_moved(recipe: Recipe, folder: Path) -> None:
 
 
 def _place(data: DataSettings) -> Path:
-    return imagenet_folder() if data.name == "imagenet" else _path(data.path)
+    return imagenet_folder() if data.name == "imagenet" else folder_of(data.path)
 
 
 def title(data: DataSettings) -> str:
     """What a run is called by."""
     return Path(data.path).name if data.name == "folder" and data.path else data.name
-
-
-def _listing(path: str | None, label_file: str | None, strict: bool, labels: bool) -> Listing:
-    return read_layout(_path(path), Path(label_file) if label_file else None, strict, labels)
-
-
-def _path(path: str | None) -> Path:
-    if path is None:
-        raise UsageError("data.path is missing: type maxmatch train ./photos")
-    return Path(path)
 
 
 def _room(device: str, processes: int = 1) -> int:

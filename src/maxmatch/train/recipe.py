@@ -134,7 +134,9 @@ class NetSettings:
     """`wrn-DEPTH-WIDTH`, a Wide ResNet; `plain-conv`, which the theory covers; `resnet18`, `resnet34` or `resnet50` of
     torchvision; `timm:NAME`; or your own as `module:Class`. The default is the paper's for images of 32 pixels."""
     pretrained: bool = False
-    """True starts from published weights, which are downloaded once, for nets of torchvision and timm."""
+    """True starts from published weights, which are downloaded once, for nets of torchvision and timm; the new head
+    begins at 0. A folder of pictures then gets another training, for nets that are trained already
+    (docs/your_pictures.md)."""
     dropout: float = 0.0
     """The share of features that is dropped while training, in a Wide ResNet's blocks or as timm has it; 0: none."""
     batchnorm_momentum: float | Auto = 0.001
@@ -171,7 +173,8 @@ class TrainSettings:
     lr: float = 0.03
     """The learning rate, before `train.schedule` lowers it."""
     head_lr: float | None = None
-    """The learning rate of the net's last layer, for finetuning with `train.init`. `unset`: `train.lr`."""
+    """The learning rate of the net's last layer, for finetuning with `net.pretrained` or `train.init`. `unset`:
+    `train.lr`."""
     momentum: float = 0.9
     """The share of the last step's direction that goes into the next one, at least 0 and below 1."""
     nesterov: bool = True
@@ -209,7 +212,8 @@ class TrainSettings:
     device: Device = "auto"
     """What it runs on. `auto`: a CUDA GPU, else Apple's (`mps`), else the CPU."""
     init: str | None = None
-    """A run folder or weight file whose weights it starts from; of a pretraining all but the head."""
+    """A run folder or weight file whose weights it starts from; of a pretraining all but the head, which begins at 0. A
+    folder of pictures gets the net of that run, and what suits it."""
     threads: int | Auto = "auto"
     """How many threads of the CPU compute. `auto`: as many as torch takes, but no more than there are cores for the
     process, or for its container. A run that goes on has as many again, since the last bits of sums depend on it."""

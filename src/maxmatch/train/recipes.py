@@ -269,12 +269,9 @@ def _asked_data(dataset: str | None, config: str | None, of_file: Values, given:
 
 def _layers_of_folder(base_name: str | None, asked: str | None, method: str, typed: Values) -> tuple[list[Values], str]:
     """A look at the folder goes over the recipe; over one that is named, the size of the views alone, or nothing."""
-    from maxmatch.train.pictures import pictures
+    from maxmatch.train.suited import suited_to_folder
 
-    train = typed.get("train", {})
-    steps = train.get("steps") if isinstance(train.get("steps"), int) and train["steps"] > 0 else None
-    published = typed.get("net", {}).get("pretrained") in (True, "true")
-    own = pictures(asked, typed.get("data", {}), str(train.get("device", "auto")), steps, published)
+    own = suited_to_folder(asked, typed)
     if method in PRETRAINING:
         own = {"data": own["data"], "net": {"name": own["net"]["name"]}, **_short_pretraining(own["train"])}
     elif base_name:  # a recipe that is named decides all but the size of the views; ImageNet's that too

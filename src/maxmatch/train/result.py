@@ -24,6 +24,7 @@ from maxmatch.methods.base import Consistency
 from maxmatch.settings import plain
 from maxmatch.train.checkpoint import Progress
 from maxmatch.train.recipe import Recipe
+from maxmatch.train.suited import FINETUNED
 
 
 def make_result(
@@ -122,6 +123,7 @@ def untested(images: Images) -> list[str]:
     return [name for label, name in enumerate(images.classes) if label not in shown]
 
 
+LARGE_FOR_PUBLISHED = 0.01  # a learning rate
 MANY_ON_CPU = 50_000  # steps: days with most nets
 
 
@@ -144,7 +146,12 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
         told = f"{recipe.train.steps:,} steps are for a GPU, and this is a CPU"
         found.append(f"{told}: begin with --steps 1000, and a small net, --set net.name=wrn-10-1")
     if recipe.train.head_lr is not None and recipe.train.init is None and not recipe.net.pretrained:
-        found.append("train.head_lr is for a net that was trained before, and this one begins anew: give --init RUN")
+        told = "train.head_lr is for a net that was trained before, and this one begins anew"
+        found.append(f"{told}: give --init RUN, or --set net.pretrained=true")
+    if recipe.net.pretrained and recipe.train.init is None and recipe.train.lr >= LARGE_FOR_PUBLISHED:
+        told = f"train.lr = {recipe.train.lr:g} is for weights that are drawn, published ones are soon lost by it"
+        better = " ".join(f"--set train.{name}={value}" for name, value in FINETUNED.items())
+        found.append(f"{told}: type {better} --set net.batchnorm_frozen=true")
     if isinstance(method, Consistency):
         if np.isin(split.unlabelled, split.labelled).all():
             found.append("nothing is unlabelled: --method supervised would do")

@@ -86,8 +86,8 @@ def _of_rates(t: TrainSettings) -> Iterator[Rule]:
     rising = all(0 < m < 1 for m in t.milestones) and sorted(set(t.milestones)) == list(t.milestones)
     yield "milestones", rising, "shares of the training above 0 and below 1, each larger than the one before"
     yield "momentum", 0 <= t.momentum < 1, "in [0, 1)"
-    yield "nesterov", not t.nesterov or t.momentum > 0, "false where train.momentum is 0"
-    yield "nesterov", t.nesterov or t.optimizer != "adamw", "true where train.optimizer is adamw, which has none"
+    looks_ahead = t.nesterov and t.optimizer != "adamw"
+    yield "nesterov", not looks_ahead or t.momentum > 0, "false where train.momentum is 0"
     yield "weight_decay", 0 <= t.weight_decay < math.inf, "0 or more, and finite"
 
 
@@ -120,6 +120,8 @@ def _of_net(recipe: Recipe) -> Iterator[Rule]:
     own = ":" in net.name and not net.name.startswith("timm:")  # it may bring weights of its own
     begun = "false where the net begins with drawn weights; set net.pretrained, or give --init"
     yield "batchnorm_frozen", not net.batchnorm_frozen or net.pretrained or own or recipe.train.init is not None, begun
+    muon = "false where train.optimizer is muon: it leaves weights their length, which BatchNorm must take out"
+    yield "batchnorm_frozen", not net.batchnorm_frozen or recipe.train.optimizer != "muon", muon
     yield "dropout", 0 <= net.dropout < 1, "in [0, 1)"
 
 

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from maxmatch.errors import UsageError, listed
-from maxmatch.nets import head_prefix
+from maxmatch.nets import head_prefixes, num_features
+from maxmatch.nets.head import empty_head
 from maxmatch.nets.model_file import ModelInfo, load_model, read_info
 from maxmatch.train.checkpoint import checkpoints, newest_weights
 from maxmatch.train.loop import Training
@@ -36,7 +37,10 @@ def start_info(start: Path) -> ModelInfo:
 
 
 def take_weights(training: Training, start: Path) -> None:
-    """Start net and average from those of the same net and classes; from a pretrained net, all but the head."""
+    """Start net and average from those of the same net and classes; from a pretraining, all but the head.
+
+    That says nothing yet: what it would say of features that are learned already, if it were drawn, would spoil them.
+    """
     with own_generators(training.recipe):  # making the net draws weights; the run's own draws go on as if it had not
         net, info = _load(training, start)
     ours, theirs = training.info, info
@@ -54,8 +58,9 @@ def take_weights(training: Training, start: Path) -> None:
     weights = net.state_dict()
     for target in (training.step.net, training.step.average.net):
         if encoder:
-            mine = {n: t for n, t in target.state_dict().items() if n.startswith(head_prefix(target))}
-            weights = {n: t for n, t in net.state_dict().items() if not n.startswith(head_prefix(net))} | mine
+            empty_head(target, num_features(target))
+            mine = {n: t for n, t in target.state_dict().items() if n.startswith(head_prefixes(target))}
+            weights = {n: t for n, t in net.state_dict().items() if not n.startswith(head_prefixes(net))} | mine
         try:
             target.load_state_dict(weights)
         except RuntimeError:  # of a transformer the embedding of places, for example
