@@ -54,7 +54,8 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         that of `maxmatch train FOLDER` on a CPU; grey pictures have the policy 'gentle' and are not flipped, and
         rows that do not fill their grid are not shifted.
     image_shape : (H, W), (H, W, C) or (C, H, W) of a row, or the size files are read at (None: 32x32, RGB).
-    settings : any other setting of a run, such as {"train.weight_decay": 0.001}; `maxmatch settings` lists them.
+    settings : any other setting of a run, such as {"train.weight_decay": 0.001}; `maxmatch settings` lists them. With
+        {"net.pretrained": True} and net="resnet18", say, it is trained as suits published weights.
     out : a new folder for the run; None keeps none, as a search over folds needs, which fits many times.
     device : 'auto', 'cpu', 'cuda' or 'mps'.
     random_state : a number for the same model each time, a RandomState, or None.
