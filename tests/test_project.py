@@ -391,6 +391,20 @@ def test_the_errors_on_a_folder_are_those_of_the_record():
     assert f"from {photographs[0]:.1f} % to {chosen:.2f}, in four minutes" in guide
 
 
+def test_what_a_start_from_published_weights_needs_is_that_of_the_record():
+    page = (ROOT / "docs" / "results.md").read_text().partition("**What such a start needs**")[2]
+    results = json.loads((ROOT / "benchmarks" / "records" / "finetuning.json").read_text())["results"]
+    shown = re.findall(r"^\| (.*) \| (\d\S+) \| (\S+) \| (\S+) \|$", page.partition("## ")[0], re.MULTILINE)
+    assert len(shown) == len(results)
+    for (name, *numbers), (arm, found) in zip(shown, results.items(), strict=True):
+        errors = [result["error"]["last"] for result in found]
+        wanted = [f"{error:.2f}" for error in (*errors, np.mean(errors))]
+        assert [number.strip("*") for number in numbers] == wanted, (name, arm)
+        assert {result["steps"] for result in found} == {900 if "900" in name else 300}, name
+    alone = {result["method"] for arm, found in list(results.items())[:6] for result in found}
+    assert (alone, results["MaxMatch, as chosen"][0]["method"]) == ({"supervised"}, "maxmatch")
+
+
 def test_links_lead_to_files_and_headings_that_are_there():
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
     wrong = []

@@ -215,7 +215,7 @@ def test_without_timm_the_line_says_what_to_install(monkeypatch):
         ("nets.test_foreign:Stubborn", {"size": (8, 8)}, r"logits \(2, 7\) are wanted"),
         ("nets.test_foreign:Own", {"pretrained": True}, "write it into Own"),
         ("resnet18", {"dropout": 0.5}, "resnet18 has no dropout"),
-        ("wrn-10-1", {"pretrained": True}, "start from a run with --init RUN"),
+        ("wrn-10-1", {"pretrained": True}, "type --set net.name=resnet18, or --init RUN"),
     ],
 )
 def test_what_can_t_be_made_is_one_line(name, options, message):

@@ -49,7 +49,9 @@ def test_a_usual_run_begins_without_a_warning(tiny):
     images = load_data(recipe)
     everyone = np.arange(len(images.y))
     assert warnings_of(recipe, images, Split(everyone[:20], everyone)) == []
-    published = replace(recipe, net=replace(recipe.net, pretrained=True), train=replace(recipe.train, head_lr=0.1))
+    published = replace(
+        recipe, net=replace(recipe.net, pretrained=True), train=replace(recipe.train, lr=0.001, head_lr=0.1)
+    )
     assert warnings_of(published, images, Split(everyone[:20], everyone)) == []
 
 

@@ -41,7 +41,9 @@ def make_net(
         return with_projection(plain, projection, num_features(plain))
     shape = shape_of(name)
     if pretrained and (shape is not None or name == PLAIN):
-        raise UsageError(f"net.pretrained = true: {name} has no published weights; type --set net.name=resnet18, or --init RUN")
+        raise UsageError(
+            f"net.pretrained = true: {name} has no published weights; type --set net.name=resnet18, or --init RUN"
+        )
     if name == PLAIN:
         if dropout:
             raise UsageError(f"net.dropout = {dropout:g}: {name} has no dropout; set it to 0")
