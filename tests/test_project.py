@@ -386,7 +386,7 @@ def test_the_errors_on_a_folder_are_those_of_the_record():
     chosen, fixmatch, supervised = published
     helps = f"by {supervised - fixmatch:.1f} points with one view, by {supervised - chosen:.1f} with the worst of three"
     assert helps in page
-    assert f"end at {chosen:.2f} % error instead of {photographs[0]:.1f}." in readme
+    assert f"end at {chosen:.2f} % error instead of {photographs[0]:.1f} (" in readme
     guide = (ROOT / "docs" / "your_pictures.md").read_text()
     assert f"from {photographs[0]:.1f} % to {chosen:.2f}, in four minutes" in guide
 
