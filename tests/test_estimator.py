@@ -494,6 +494,11 @@ def test_published_weights_are_trained_as_suits_them(device, batch):
     assert not made(net_batchnorm_frozen=False).net.batchnorm_frozen
     sgd = made(train_optimizer="sgd").train
     assert (sgd.optimizer, sgd.lr, sgd.head_lr) == ("sgd", 3e-3, None)
+    by_epochs = {"net.pretrained": True, "train.epochs": 40}
+    given = MaxMatchClassifier(net="resnet18", steps=None, device=device, settings=by_epochs).get_params()
+    assert make_recipe(given, pictures, seed=5).train.warmup_epochs == 4
+    given = MaxMatchClassifier(net="resnet18", steps=np.int64(200), device=device, settings={"net.pretrained": True})
+    assert make_recipe(given.get_params(), pictures, seed=5).train.warmup == 20
 
 
 def test_marks_that_numpy_has_written_out_as_words_are_no_classes():

@@ -35,6 +35,7 @@ LAST = {
     "timm:test_resnet": ["fc"],
     "timm:deit_tiny_distilled_patch16_224": ["head", "head_dist"],
     "timm:resnetv2_18": ["head.fc"],
+    "timm:repvit_m0_9": ["head.head.l", "head.head_dist.l"],
     "timm:caformer_s18": ["head.fc.fc2"],
 }
 

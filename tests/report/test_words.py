@@ -265,6 +265,8 @@ def test_photographs_that_are_often_taken_wrongly_are_advised_published_weights(
         f"train {tmp_path} --set data.strict=true --set augment.flip=false --seed 7 --fold 3 --set net.pretrained=true"
         in shown
     ), shown
+    net = "timm:tf_efficientnet_lite0"
+    assert f"train {tmp_path} --set net.name={net} --set net.pretrained=true" in told({"net": {"name": net}})
     for given, error in (({}, 5.0), ({"net": {"pretrained": True}}, 40.0), ({"train": {"init": "runs/p"}}, 40.0),
                          ({"net": {"name": "pretrain.own_net:Mine"}}, 40.0),
                          ({"data": {"channels": 1}}, 40.0)):  # fmt: skip

@@ -134,6 +134,7 @@ def test_a_rate_that_published_weights_are_lost_by_is_warned_of(tiny):
     better = {name: value if name == "optimizer" else float(value) for name, value in typed.items()}
     assert not any("is for weights that are drawn" in line for line in told(**better))
     assert not any("is for weights that are drawn" in line for line in told(lr=0.4, init="runs/p"))
+    assert any("train.lr = 0.03 is for weights that are drawn" in line for line in told(lr=0.03))  # the papers'
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "muon", "adamw"])

@@ -160,9 +160,9 @@ def test_another_optimiser_has_other_rates_and_epochs_their_own_warm_up(photos):
     assert not compose(str(photos), given={**published, "train": {"optimizer": "muon"}}).net.batchnorm_frozen
     epochs = compose(str(photos), given={**published, "train": {"epochs": 40, "device": "cpu"}})
     settled = settle_epochs(epochs, unlabelled=640).train
-    assert (settled.steps, settled.warmup, settled.evaluate_every) == (400, 40, 10)  # a tenth; once an epoch
+    assert (settled.steps, settled.warmup) == (400, 40)  # a tenth
     drawn = settle_epochs(compose(str(photos), given={"train": {"epochs": 40, "device": "cpu"}}), unlabelled=640).train
-    assert (drawn.steps, drawn.warmup, drawn.log_every) == (200, 0, 5)
+    assert (drawn.steps, drawn.warmup) == (200, 0)
 
 
 def test_a_pretraining_from_published_weights_is_as_long_as_any(photos):
@@ -188,6 +188,32 @@ def test_a_run_that_starts_from_another_has_its_net_and_what_suits_that(photos, 
     drawn = compose(str(photos), given={"train": {"init": str(tmp_path / "d")}})
     assert (drawn.net.name, drawn.train.optimizer) == ("wrn-16-2", "sgd")
     assert compose(str(photos), given={"train": {"init": "lost"}}).net.name != "wrn-16-2"
+    (tmp_path / "q" / "model.safetensors").touch()
+    by_file = compose(str(photos), given={"train": {"init": str(tmp_path / "q" / "model.safetensors")}})
+    assert (by_file.net.name, by_file.train.optimizer) == ("timm:test_resnet", "adamw")
+    for damaged in ("{", "[]", '{"net": 3}'):
+        (tmp_path / "d" / "recipe.json").write_text(damaged)
+        assert compose(str(photos), given={"train": {"init": str(tmp_path / "d")}}).train.optimizer == "sgd"
+
+
+def test_runs_that_start_from_one_another_come_of_published_weights_or_do_not(photos, tmp_path):
+    """By whatever they were trained: a pretraining, or one whose BatchNorm learned; also where one starts from itself."""
+    begun = [
+        ("moco", {"net": {"pretrained": True}}), ("maxmatch", {"train": {"optimizer": "muon"}}),
+        ("maxmatch", {"net": {"batchnorm_frozen": False}}),
+    ]  # fmt: skip
+    init = None
+    for number, (method, given) in enumerate(begun):
+        given = {**given, "train": {**given.get("train", {}), "init": init}}
+        recipe = compose(str(photos), method, given=given)
+        init = str(tmp_path / str(number))
+        Path(init).mkdir()
+        (Path(init) / "recipe.json").write_text(recipe.to_json())
+    recipe = compose(str(photos), given={"train": {"init": init}})
+    assert (recipe.train.optimizer, recipe.net.name, recipe.data.side) == ("adamw", "resnet18", 96)
+    itself = recipe_of(photos, train={"init": str(tmp_path / "0")})
+    (tmp_path / "0" / "recipe.json").write_text(itself.to_json())
+    assert compose(str(photos), given={"train": {"init": str(tmp_path / "0")}}).train.optimizer == "sgd"
 
 
 @pytest.mark.parametrize(

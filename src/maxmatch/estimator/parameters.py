@@ -13,7 +13,7 @@ from maxmatch.nets.device import best_device
 from maxmatch.settings import Values, overlay, plain
 from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import compose
-from maxmatch.train.suited import ADAMW, ON_CPU, finetuned
+from maxmatch.train.suited import ON_CPU, finetuned, whole
 
 SMALL = 16  # pixels a side, up to which the recipe for digits is the base; above, the paper's
 PLACES = {
@@ -45,9 +45,8 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
     device = best_device() if parameters["device"] == "auto" else str(parameters["device"])
     quick = ON_CPU if not small and device != "cuda" else {}  # the paper's net would take hours there
     if given.get("net", {}).get("pretrained") is True:
-        typed, steps = given.get("train", {}), parameters["steps"]
-        whole = steps if isinstance(steps, int) else 0  # else it is refused further on
-        quick = finetuned(device == "cuda", whole, str(typed.get("optimizer", ADAMW)))
+        typed = given.get("train", {})
+        quick = finetuned(device == "cuda", whole(typed.get("steps")) or 0, typed)
     layers = overlay(quick, _short(pictures, small), given, {"data": {"labels": "all"}, "train": {"seed": seed}})
     return compose("arrays", parameters["method"], "digits" if small else "paper", layers)
 

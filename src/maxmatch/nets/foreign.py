@@ -40,6 +40,11 @@ def make_foreign(name: str, classes: int, channels: int, size: Size | None, drop
     return net
 
 
+def may_be_published(name: str) -> bool:
+    """Whether weights of a net of that name may be had: torchvision's and timm's."""
+    return name in RESNETS or name.startswith(TIMM)
+
+
 def own_class(name: str) -> Any:
     """The class of a net of one's own by its place; None of all others."""
     place, colon, attribute = name.partition(":")

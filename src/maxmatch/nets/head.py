@@ -57,8 +57,8 @@ def head_names(net: nn.Module, features: int) -> list[str]:
 
 
 def _last_layers(head: nn.Module) -> list[nn.Module]:
-    """What a head ends with: itself, the last layer of an MLP, or that of each of its parts."""
+    """What a head ends with: itself, the last layer of an MLP, several of one shape, or those of each of its parts."""
     if isinstance(head, nn.ModuleList):
         return [layer for part in head for layer in _last_layers(part)]
-    layers: list[nn.Module] = [m for m in head.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)]
-    return layers[-1:]
+    layers = [m for m in head.modules() if isinstance(m, nn.Linear | nn.modules.conv._ConvNd)]
+    return [layer for layer in layers if layer.weight.shape == layers[-1].weight.shape]

@@ -13,6 +13,7 @@ from typing import Any
 
 from maxmatch.errors import UserError
 from maxmatch.methods import PRETRAINING
+from maxmatch.nets.foreign import may_be_published
 from maxmatch.report.folder import RunFolder
 from maxmatch.settings import Values, overlay
 from maxmatch.train.flags import FLAGS
@@ -65,6 +66,8 @@ def from_published(run: RunFolder) -> str:
         for section in ("data", "augment", "train")
     }
     own["train"] = {name: v for name, v in own["train"].items() if name in ("seed", "fold")}
+    if may_be_published(name := values["net"]["name"]) and name != plain["net"]["name"]:
+        own["net"] = {"name": name}
     given = overlay(given, own, {"net": {"pretrained": True}})
     shown = "" if values["data"]["labels"] == "all" else f"@{values['data']['labels']}"
     words = [f"{values['data']['path']}{shown}", *_options(given, SOURCE, "train")]

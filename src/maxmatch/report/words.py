@@ -13,10 +13,11 @@ from maxmatch.methods import PRETRAINING
 from maxmatch.methods.base import Consistency
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.supervised import Supervised
+from maxmatch.nets.foreign import may_be_published
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Measured
 from maxmatch.report.repeat import command, from_published
-from maxmatch.train.suited import METHOD
+from maxmatch.train.suited import METHOD, began_published
 
 NOT_MEASURED = "not measured"
 FEW = 100  # fewer test images say little of calibration, and not much of the error
@@ -253,14 +254,14 @@ def _unused_pool(run: RunFolder) -> list[Advice]:
     if not isinstance(run.recipe.method, Supervised) or not run.unlabelled:
         return []
     why = f"{run.unlabelled:,} images without a label were not used. Let them teach too."
-    chosen = run.recipe.data.name == "folder" and not run.recipe.net.pretrained
-    method = METHOD if chosen else {"name": "maxmatch"}
+    published = run.recipe.net.pretrained or began_published(run.recipe.train.init)
+    method = METHOD if run.recipe.data.name == "folder" and not published else {"name": "maxmatch"}
     return [Advice(why, command(run, {"method": method}, method["name"]))]
 
 
 def _published(run: RunFolder) -> list[Advice]:
     recipe = run.recipe
-    known = ":" not in recipe.net.name or recipe.net.name.startswith("timm:")  # one's own may bring weights along
+    known = ":" not in recipe.net.name or may_be_published(recipe.net.name)  # one's own may bring weights along
     drawn = recipe.data.name == "folder" and not recipe.net.pretrained and recipe.train.init is None and known
     if not drawn or recipe.data.channels != 3 or run.error is None or run.error < MANY_WRONG:
         return []

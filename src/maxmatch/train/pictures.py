@@ -14,7 +14,7 @@ from maxmatch.data.pictures import load_pictures
 from maxmatch.errors import UsageError, listed
 from maxmatch.methods import method_name
 from maxmatch.methods.base import Consistency
-from maxmatch.nets.foreign import RESNETS, TIMM
+from maxmatch.nets.foreign import may_be_published
 from maxmatch.train.distributed import Ranks
 from maxmatch.train.recipe import DataSettings, Recipe
 from maxmatch.train.suited import find_listing, folder_of
@@ -46,7 +46,7 @@ def _net(recipe: Recipe) -> str:
         return f"{name} from {init}"
     if recipe.net.pretrained:
         return f"{name} with published weights"
-    other = "" if name in RESNETS or name.startswith(TIMM) else " --set net.name=resnet18"
+    other = "" if may_be_published(name) else " --set net.name=resnet18"
     return f"{name} from random weights, or published ones (--set net.pretrained=true{other})"
 
 

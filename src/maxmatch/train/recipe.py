@@ -213,7 +213,7 @@ class TrainSettings:
     """What it runs on. `auto`: a CUDA GPU, else Apple's (`mps`), else the CPU."""
     init: str | None = None
     """A run folder or weight file whose weights it starts from; of a pretraining all but the head, which begins at 0. A
-    folder of pictures gets the net of that run, and what suits it."""
+    folder of pictures gets the net of that run, and what suits it, unless a recipe is named."""
     threads: int | Auto = "auto"
     """How many threads of the CPU compute. `auto`: as many as torch takes, but no more than there are cores for the
     process, or for its container. A run that goes on has as many again, since the last bits of sums depend on it."""

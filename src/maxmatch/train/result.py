@@ -148,7 +148,8 @@ def warnings_of(recipe: Recipe, images: Images, split: Split) -> list[str]:
     if recipe.train.head_lr is not None and recipe.train.init is None and not recipe.net.pretrained:
         told = "train.head_lr is for a net that was trained before, and this one begins anew"
         found.append(f"{told}: give --init RUN, or --set net.pretrained=true")
-    if recipe.net.pretrained and recipe.train.init is None and recipe.train.lr >= LARGE_FOR_PUBLISHED:
+    begins = recipe.net.pretrained and recipe.train.init is None and method.projection is None
+    if begins and recipe.train.lr >= LARGE_FOR_PUBLISHED:
         told = f"train.lr = {recipe.train.lr:g} is for weights that are drawn, published ones are soon lost by it"
         better = " ".join(f"--set train.{name}={value}" for name, value in FINETUNED.items())
         found.append(f"{told}: type {better} --set net.batchnorm_frozen=true")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from maxmatch.data.layout import Listing, read_layout
@@ -13,7 +13,6 @@ from maxmatch.errors import UsageError
 from maxmatch.methods import PRETRAINING
 from maxmatch.nets.device import best_device
 from maxmatch.train.recipe import read_values
-from maxmatch.train.rules import INTERVALS
 
 Sections = dict[str, dict[str, Any]]
 
@@ -28,6 +27,7 @@ METHOD: dict[str, Any] = {"name": "freematch", "k": 3, "over": "worst"}
 # What suits a net that is trained already: its statistics as they are, and an optimiser whose steps no layer is spoilt
 # by. Of labels only those that it is sure of, as it soon is of most (docs/results.md).
 ADAMW = "adamw"
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 FINETUNED: dict[str, Any] = {"optimizer": ADAMW, "lr": 1e-4, "head_lr": 1e-3, "weight_decay": 0.01}
 FINETUNED_OTHERWISE: dict[str, Any] = {"lr": 3e-3, "head_lr": None, "weight_decay": 5e-4}  # where another one is typed
 FINETUNED_ON_CPU = {"batch": 16, "ratio": 4}
@@ -49,17 +49,13 @@ def suited_to_folder(method: str | None, typed: Mapping[str, Mapping[str, Any]])
     listing = find_listing(data.get("path"), data.get("label_file"), strict, labels)
     device = str(train.get("device", "auto"))
     on_gpu = (best_device() if device == "auto" else device) == "cuda"
-    begun = _net_of_run(train.get("init"))
-    trained = any(begun.get(name) is True for name in ("pretrained", "batchnorm_frozen"))
-    published = trained or typed.get("net", {}).get("pretrained") is True
+    begun = next(_line_of(train.get("init")), {})
+    published = typed.get("net", {}).get("pretrained") is True or began_published(train.get("init"))
     side = int(str(data["side"])) if str(data.get("side")).isdigit() and int(str(data["side"])) >= 8 else None
-    steps = _whole(train.get("steps"))
+    steps = whole(train.get("steps"))
     if method in PRETRAINING:  # all of it is learned from the pictures, whatever it begins with
         steps = steps or STEPS["drawn", "gpu" if on_gpu else "cpu"]
-    chosen = suited(look_at(listing), on_gpu, side, steps, published, str(train.get("optimizer", ADAMW)))
-    if epochs := _whole(train.get("epochs")):
-        chosen["train"] |= dict.fromkeys(INTERVALS, 0)  # once an epoch
-        chosen["train"] |= {"warmup": 0, "warmup_epochs": epochs // 10} if published else {}
+    chosen = suited(look_at(listing), on_gpu, side, steps, published, train)
     if "name" in begun:
         chosen["net"]["name"] = begun["name"]
     own = {"name": "maxmatch"} if published else METHOD
@@ -68,11 +64,11 @@ def suited_to_folder(method: str | None, typed: Mapping[str, Mapping[str, Any]])
 
 def suited(
     look: Look, on_gpu: bool, asked: int | None = None, steps: int | None = None, published: bool = False,
-    optimizer: str = ADAMW,
+    train: Mapping[str, Any] = NOTHING,
 ) -> Sections:  # fmt: skip
     """Settings for pictures that look like this, with views of the `asked` side and for so many steps if there are.
 
-    Where the net begins with `published` weights, what suits those.
+    Where the net begins with `published` weights, what suits those, and what is typed of its `train`.
 
     >>> photos = Look(pictures=10_000, classes=5, short_side=480, same_size=False, grey=False)
     >>> suited(photos, on_gpu=True)["net"]["name"], suited(photos, on_gpu=False)["data"]["side"]
@@ -87,28 +83,36 @@ def suited(
     canvas = None if fitted else -(-4 * side // 3 // 16) * 16  # a picture of 4:3 keeps a short side of `side`
     steps = steps or STEPS["published" if published else "drawn", "gpu" if on_gpu else "cpu"]
     often = max(1, steps // 20)
-    net, train = _begun(side, on_gpu).values()
-    if published:
-        found = finetuned(on_gpu, steps, optimizer)
-        net, train = {"name": "resnet50" if side >= 224 else "resnet18", **found["net"]}, found["train"]
+    found = finetuned(on_gpu, steps, train) if published else _begun(side, on_gpu)
+    net = {"name": "resnet50" if side >= 224 else "resnet18", **found["net"]} if published else found["net"]
     grey = look.grey and not published
     return {
         "data": {"labels": "all", "side": side, "canvas": canvas, "channels": 1 if grey else 3},
         "augment": {"policy": "fixmatch" if side < 128 else "imagenet"},
         "net": {**net, "batchnorm_momentum": "auto"},
         "train": {
-            **train,
+            **found["train"],
             "steps": steps, "schedule": "cosine", "ema_decay": "auto",
             "evaluate_every": often, "checkpoint_every": 2 * often, "log_every": often,
         },
     }  # fmt: skip
 
 
-def finetuned(on_gpu: bool, steps: int, optimizer: str = ADAMW) -> Sections:
-    """How a net is trained that begins with published weights; by another optimiser than that, if one is asked for."""
+def finetuned(on_gpu: bool, steps: int, typed: Mapping[str, Any]) -> Sections:
+    """How a net is trained that begins with published weights: a tenth is warm-up, of epochs if these are typed.
+
+    Another optimiser that is asked for has other rates.
+    """
+    optimizer, epochs = typed.get("optimizer", ADAMW), whole(typed.get("epochs"))
     rates = FINETUNED if optimizer == ADAMW else FINETUNED_OTHERWISE
-    train = {**rates, "warmup": steps // 10, **({} if on_gpu else FINETUNED_ON_CPU)}
+    warmup = {"warmup": steps // 10} if epochs is None or whole(typed.get("steps")) else {"warmup_epochs": epochs // 10}
+    train = {**rates, **warmup, **({} if on_gpu else FINETUNED_ON_CPU)}
     return {"net": {"batchnorm_frozen": optimizer != "muon"}, "train": train}
+
+
+def began_published(init: object) -> bool:
+    """Whether weights to start from come of published ones, by however many runs."""
+    return any(net.get("pretrained") is True for net in _line_of(init))
 
 
 def find_listing(path: str | None, label_file: str | None, strict: bool, labels: bool) -> Listing:
@@ -130,16 +134,25 @@ def _begun(side: int, on_gpu: bool) -> Sections:
     return {"net": {"name": "wrn-28-2" if side <= 64 else "resnet18" if side < 224 else "resnet50"}, "train": {}}
 
 
-def _net_of_run(init: object) -> Mapping[str, Any]:
-    """The net's settings of the run that another one starts from; none where it is no run's folder."""
-    if not isinstance(init, str) or not (recipe := Path(init) / "recipe.json").is_file():
-        return {}
-    with suppress(UsageError):  # it is said where its weights are read
-        net = read_values(recipe).get("net", {})
-        return net if isinstance(net, Mapping) else {}
-    return {}
+def _line_of(init: object) -> Iterator[Mapping[str, Any]]:
+    """The net's settings of the run that another one starts from, by its folder or a file in it, and of all before."""
+    seen: set[Path] = set()
+    while isinstance(init, str):
+        place = Path(init).parent if Path(init).is_file() else Path(init)
+        if place in seen or not (place / "recipe.json").is_file():
+            return
+        seen.add(place)
+        try:
+            recipe = read_values(place / "recipe.json")
+        except UsageError:  # it is said where its weights are read
+            return
+        net, train = recipe.get("net"), recipe.get("train")
+        if not isinstance(net, Mapping) or not isinstance(train, Mapping):
+            return
+        yield net
+        init = train.get("init")
 
 
-def _whole(value: object) -> int | None:
+def whole(value: object) -> int | None:
     """A number of steps or epochs, if it is one."""
     return value if isinstance(value, int) and value > 0 else None
