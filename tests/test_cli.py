@@ -511,6 +511,8 @@ MISTAKES = [
     (["train", "digits@20", "--set", "train.stesp=4"], 2, "did you mean 'train.steps'"),
     (["train", "digits@20", "--set", "train.threads=9999"], 2, "train.threads = 9999: it must be from 1 to 4096, or auto"),
     (["train", "digits@20", "--lr", "0.1"], 2, "maxmatch: --lr: type --set train.lr=0.1\n"),
+    (["train", "digits@20", "--step", "30"], 2, "No such option: --step (Possible options: --"),  # and no train.step=30
+    (["train", "digits@20", "--step", "eager"], 2, "maxmatch: --step: type --set train.step=eager\n"),
     (["train", "digits@20", "--threshold=0.9"], 2, "--threshold: type --set method.threshold=0.9\n"),
     (["train", "--method", "softmatch", "--n-sigma", "3"], 2, "--n-sigma: type --set method.n_sigma=3\n"),
     (["train", "--method", "sofmatch", "--lr", "3"], 2, "--lr: type --set train.lr=3\n"),

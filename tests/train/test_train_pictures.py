@@ -27,6 +27,9 @@ from maxmatch.errors import Interrupted, UsageError, UserError
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.freematch import FreeMatch
 from maxmatch.methods.maxmatch import MaxMatch
+from maxmatch.report.compare import paired
+from maxmatch.report.folder import read_run
+from maxmatch.report.measure import measure
 from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
 from maxmatch.train.decoders import Decoders
@@ -153,6 +156,24 @@ def test_a_folder_is_trained_otherwise_where_published_weights_are_asked_for(pho
     assert compose(str(photos)).net.name != "resnet18"
 
 
+def test_runs_with_views_of_other_sizes_are_compared_on_the_test_pictures_they_share(photos, tmp_path):
+    """By their files: pixels of 24 and 32 px differ. A test that was changed is another one."""
+    here = tmp_path / "photos"
+    shutil.copytree(photos, here)
+    for name, side in (("a", 24), ("b", 32)):
+        fit(recipe_of(here, data={"side": side, "canvas": 48}), tmp_path / name, quiet=True)
+
+    def asked(name):
+        return measure(read_run(tmp_path / name), 0.1, mapped=False).test
+
+    one, other = asked("a"), asked("b")
+    ((pair,), refused) = paired([("a", one), ("b", other)])
+    assert (pair.n, refused) == (6, [])
+    next((here / "test").rglob("*.png")).unlink()
+    fit(recipe_of(here), tmp_path / "c", quiet=True)
+    assert paired([("a", one), ("c", asked("c"))]) == ([], ["a and c: they have other test images"])
+
+
 def test_another_optimiser_has_other_rates_and_epochs_their_own_warm_up(photos):
     published = {"net": {"pretrained": True}}
     sgd = compose(str(photos), given={**published, "train": {"optimizer": "sgd"}}).train
@@ -211,6 +232,11 @@ def test_runs_that_start_from_one_another_come_of_published_weights_or_do_not(ph
         (Path(init) / "recipe.json").write_text(recipe.to_json())
     recipe = compose(str(photos), given={"train": {"init": init}})
     assert (recipe.train.optimizer, recipe.net.name, recipe.data.side) == ("adamw", "resnet18", 96)
+    drawn = tmp_path / "drawn"
+    drawn.mkdir()
+    (drawn / "recipe.json").write_text(recipe_of(photos).to_json())
+    with pytest.raises(UsageError, match="net.pretrained = true: .*drawn did not begin with published weights"):
+        compose(str(photos), given={"net": {"pretrained": True}, "train": {"init": str(drawn)}})
     itself = recipe_of(photos, train={"init": str(tmp_path / "0")})
     (tmp_path / "0" / "recipe.json").write_text(itself.to_json())
     assert compose(str(photos), given={"train": {"init": str(tmp_path / "0")}}).train.optimizer == "sgd"

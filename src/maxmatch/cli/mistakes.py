@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from maxmatch.errors import ALIASES, UserError
 from maxmatch.methods import PRETRAINING, method_class
@@ -53,10 +53,17 @@ def as_setting(error: Any, arguments: Sequence[str]) -> str | None:
         return f"{option}: type --set {shlex.quote(f'{place}={value}') if value else f'{place}=VALUE'}"
     sections = _sections(error.ctx.command.name, arguments)
     assigned = [
-        f"{section}.{name}={_fitting(value, hints[name])}" for section, hints in sections.items() if name in hints
+        f"{section}.{name}={_fitting(value, hints[name])}"
+        for section, hints in sections.items()
+        if name in hints and _takes(hints[name], value)
     ]
     told = [f"--set {shlex.quote(text)}" for text in assigned]
     return f"{option}: type {' or '.join(told)}" if told else None
+
+
+def _takes(hint: Any, value: str | None) -> bool:
+    """Whether a setting could be that; a choice of words, or `unset`, takes no other word."""
+    return value is None or get_origin(hint) is not Literal or value in get_args(hint)
 
 
 def _fitting(value: str | None, hint: Any) -> str:

@@ -43,6 +43,7 @@ class Images:
     middle: float = 1.0  # the share of a picture's short side that is judged
     files: Files | None = None  # where they were read from; x is empty where they are read anew in every step
     digest: str | None = None  # where the pixels need not be read to know it
+    test_digest: str | None = None  # of the test, where its files are known by more than their pixels at one size
     notes: tuple[str, ...] = ()  # what the user should know
     left_out: tuple[str, ...] = ()  # files that could not be read
     tested: tuple[str, ...] = ()  # files of the test, where they are a folder's

@@ -69,11 +69,17 @@ class Listing:
 
     def sha256(self) -> str:
         """A digest of names, sizes and labels, by which a saved split knows its pictures."""
+        return self._sha256((*self.files, *self.test_files), (*self.labels, *self.test_labels))
+
+    def test_sha256(self) -> str:
+        """The same of the test alone, by which two runs know that they were tested alike, at whatever size."""
+        return self._sha256(self.test_files, self.test_labels)
+
+    def _sha256(self, names: Sequence[str], labels: Sequence[int]) -> str:
         digest = hashlib.sha256()
-        for names, labels in ((self.files, self.labels), (self.test_files, self.test_labels)):
-            for name, label in zip(names, labels, strict=True):
-                size = (self.root / name).stat().st_size if self.shards is None else self.shards.size(name)
-                digest.update(f"{name}\0{size}\0{label}\n".encode("utf-8", "surrogateescape"))
+        for name, label in zip(names, labels, strict=True):
+            size = (self.root / name).stat().st_size if self.shards is None else self.shards.size(name)
+            digest.update(f"{name}\0{size}\0{label}\n".encode("utf-8", "surrogateescape"))
         return digest.hexdigest()
 
 

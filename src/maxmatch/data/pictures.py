@@ -124,6 +124,7 @@ def load_pictures(
         middle=middle,
         files=train,
         digest=listing.sha256(),
+        test_digest=listing.test_sha256() if has_test else None,
         notes=listing.notes,
         left_out=gone,
         tested=listing.test_files if has_test else (),

@@ -50,7 +50,13 @@ def suited_to_folder(method: str | None, typed: Mapping[str, Mapping[str, Any]])
     device = str(train.get("device", "auto"))
     on_gpu = (best_device() if device == "auto" else device) == "cuda"
     begun = next(_line_of(train.get("init")), {})
-    published = typed.get("net", {}).get("pretrained") is True or began_published(train.get("init"))
+    asked, published = typed.get("net", {}).get("pretrained") is True, began_published(train.get("init"))
+    if asked and begun and not published:
+        what = (
+            f"net.pretrained = true: {train['init']} did not begin with published weights, and neither would this run"
+        )
+        raise UsageError(f"{what}; leave one of the two out")
+    published = published or asked
     side = int(str(data["side"])) if str(data.get("side")).isdigit() and int(str(data["side"])) >= 8 else None
     steps = whole(train.get("steps"))
     if method in PRETRAINING:  # all of it is learned from the pictures, whatever it begins with
