@@ -235,7 +235,7 @@ def test_runs_that_start_from_one_another_come_of_published_weights_or_do_not(ph
     drawn = tmp_path / "drawn"
     drawn.mkdir()
     (drawn / "recipe.json").write_text(recipe_of(photos).to_json())
-    with pytest.raises(UsageError, match="net.pretrained = true: .*drawn did not begin with published weights"):
+    with pytest.raises(UsageError, match="train.init = .*drawn: it did not begin with published weights"):
         compose(str(photos), given={"net": {"pretrained": True}, "train": {"init": str(drawn)}})
     itself = recipe_of(photos, train={"init": str(tmp_path / "0")})
     (tmp_path / "0" / "recipe.json").write_text(itself.to_json())

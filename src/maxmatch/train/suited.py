@@ -16,6 +16,8 @@ from maxmatch.train.recipe import read_values
 
 Sections = dict[str, dict[str, Any]]
 
+ADAMW = "adamw"
+NOTHING: Mapping[str, Any] = MappingProxyType({})
 SIDES = (32, 64, 96, 128, 224)
 # What a CPU bears: a small net, and a learning rate for a short run of it.
 ON_CPU: Sections = {
@@ -26,8 +28,6 @@ ON_CPU: Sections = {
 METHOD: dict[str, Any] = {"name": "freematch", "k": 3, "over": "worst"}
 # What suits a net that is trained already: its statistics as they are, and an optimiser whose steps no layer is spoilt
 # by. Of labels only those that it is sure of, as it soon is of most (docs/results.md).
-ADAMW = "adamw"
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 FINETUNED: dict[str, Any] = {"optimizer": ADAMW, "lr": 1e-4, "head_lr": 1e-3, "weight_decay": 0.01}
 FINETUNED_OTHERWISE: dict[str, Any] = {"lr": 3e-3, "head_lr": None, "weight_decay": 5e-4}  # where another one is typed
 FINETUNED_ON_CPU = {"batch": 16, "ratio": 4}
@@ -52,10 +52,8 @@ def suited_to_folder(method: str | None, typed: Mapping[str, Mapping[str, Any]])
     begun = next(_line_of(train.get("init")), {})
     asked, published = typed.get("net", {}).get("pretrained") is True, began_published(train.get("init"))
     if asked and begun and not published:
-        what = (
-            f"net.pretrained = true: {train['init']} did not begin with published weights, and neither would this run"
-        )
-        raise UsageError(f"{what}; leave one of the two out")
+        told = "it did not begin with published weights, and this run would not"
+        raise UsageError(f"net.pretrained = true, train.init = {train['init']}: {told}; leave one of the two out")
     published = published or asked
     side = int(str(data["side"])) if str(data.get("side")).isdigit() and int(str(data["side"])) >= 8 else None
     steps = whole(train.get("steps"))
