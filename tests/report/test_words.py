@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -265,6 +266,11 @@ def test_photographs_that_are_often_taken_wrongly_are_advised_published_weights(
         f"train {tmp_path} --set data.strict=true --set augment.flip=false --seed 7 --fold 3 --set net.pretrained=true"
         in shown
     ), shown
+    gone = RunFolder(
+        Path("runs/a"), compose(tmp_path), {**GOOD, "error": {"last": 40.0, "median20": 40.0, "best": 40.0}}, [], 4, 4
+    )
+    lost = replace(gone.recipe, data=replace(gone.recipe.data, path=str(tmp_path / "gone")))
+    assert not any("published" in (one.type or "") for one in advice(replace(gone, recipe=lost), Measured()))
     net = "timm:tf_efficientnet_lite0"
     assert f"train {tmp_path} --set net.name={net} --set net.pretrained=true" in told({"net": {"name": net}})
     for given, error in (({}, 5.0), ({"net": {"pretrained": True}}, 40.0), ({"train": {"init": "runs/p"}}, 40.0),

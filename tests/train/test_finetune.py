@@ -62,17 +62,17 @@ def test_head_and_body_move_by_their_own_rates(tiny, tmp_path, net, optimizer):
          "lr": rate, "weight_decay": recipe.train.weight_decay if decays else 0.0}
         for of_head, rate in ((False, 0.002), (True, 0.3)) for decays in (True, False)
     ]  # fmt: skip
-    sgd = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer](
+    theirs = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[optimizer](
         groups, **({"momentum": 0.9, "nesterov": True} if optimizer == "sgd" else {"betas": (0.9, 0.999)})
     )
     places = {group["lr"].data_ptr() for group in step.optimizer._plain.param_groups}
     for t in range(10):
         step(t)
-        for number, group in enumerate(sgd.param_groups):
+        for number, group in enumerate(theirs.param_groups):
             group["lr"] = float(np.float32((0.002 if number < 2 else 0.3) * FACTORS[t]))  # as a row holds it
         for name, parameter in names.items():
             copies[name].grad = parameter.grad.clone()
-        sgd.step()
+        theirs.step()
         for name, parameter in names.items():
             torch.testing.assert_close(parameter.detach(), copies[name].detach(), rtol=1e-6, atol=1e-9, msg=name)
     # Both rates are read where the row of draws lies, so that a captured step replays with others.

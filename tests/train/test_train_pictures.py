@@ -10,7 +10,7 @@ import re
 import shutil
 import signal
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,9 @@ from maxmatch.train.epochs import settle_epochs
 from maxmatch.train.finished import open_run
 from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
+from maxmatch.train.loop import _without_effect
 from maxmatch.train.pictures import describe
+from maxmatch.train.recipe import DataSettings
 from maxmatch.train.recipes import compose
 from maxmatch.train.step import Step
 from maxmatch.train.suited import suited
@@ -154,6 +156,14 @@ def test_a_folder_is_trained_otherwise_where_published_weights_are_asked_for(pho
     assert (other.train.optimizer, other.train.lr, other.net.batchnorm_frozen) == ("sgd", 0.01, False)
     assert other.method == FreeMatch()
     assert compose(str(photos)).net.name != "resnet18"
+
+
+def test_what_a_folder_chose_for_a_net_that_has_no_use_for_it_is_no_warning(photos):
+    recipe = compose(str(photos), given={"net": {"name": "timm:test_vit", "pretrained": True}})
+    asked = (torch.nn.Linear(3, 2), torch.device("cpu"), Ranks())
+    assert recipe.net.batchnorm_frozen
+    assert not _without_effect(recipe, *asked)
+    assert "net.batchnorm_frozen = true" in _without_effect(replace(recipe, data=DataSettings()), *asked)[0]
 
 
 def test_runs_with_views_of_other_sizes_are_compared_on_the_test_pictures_they_share(photos, tmp_path):

@@ -62,7 +62,7 @@ def as_setting(error: Any, arguments: Sequence[str]) -> str | None:
 
 
 def _takes(hint: Any, value: str | None) -> bool:
-    """Whether a setting could be that; a choice of words, or `unset`, takes no other word."""
+    """Whether a setting could be that: a choice of words takes no other word."""
     return value is None or get_origin(hint) is not Literal or value in get_args(hint)
 
 

@@ -3,7 +3,7 @@
 `score` is what select-then-train needs and torch has no name for: batch statistics as in training, running ones
 untouched, so that they move once a step however many passes there are. Nets from elsewhere keep their nn.BatchNorm and
 are scored the same way. `synchronise` lets all processes of a run take the statistics of the whole batch, on a CPU too.
-`freeze` keeps all BatchNorm of a net in `eval`, whatever the net is in.
+`freeze` keeps all BatchNorm of a net in `eval`, whichever mode is set.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BatchNorm(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """`net.train()` and `net.eval()` mean what they mean of any net: two of the three modes."""
-        self.mode = "train" if mode and not is_frozen(self) else "eval"
+        self.mode = "train" if mode else "eval"
         return super().train(mode)
 
     def extra_repr(self) -> str:
@@ -117,7 +117,7 @@ def has_batchnorm(net: nn.Module) -> bool:
 
 
 def freeze(net: nn.Module) -> None:
-    """Let every BatchNorm of a net normalise by its running statistics, and leave them as they are, in every mode."""
+    """Let every BatchNorm of a net normalise by its running statistics, and leave them as they are, in all modes."""
     for module in net.modules():
         if isinstance(module, BatchNorm | nn.modules.batchnorm._BatchNorm):
             setattr(module, FROZEN, True)

@@ -31,13 +31,18 @@ def make_foreign(name: str, classes: int, channels: int, size: Size | None, drop
     """The net of that name, which takes images of `size` if one is given; or one line that says why there is none."""
     if name in RESNETS:
         net = _torchvision(name, classes, channels, dropout, pretrained)
-    elif ":" in name and not name.startswith(TIMM):
+    elif is_own(name):
         net = _own(name, classes, channels, dropout, pretrained)
     else:
         net = _timm(name, classes, channels, size, dropout, pretrained)
     if size is not None:
         _try(name, net, classes, channels, size)
     return net
+
+
+def is_own(name: str) -> bool:
+    """Whether it is the place of a net of one's own, which may bring weights along."""
+    return ":" in name and not name.startswith(TIMM)
 
 
 def may_be_published(name: str) -> bool:
@@ -47,8 +52,8 @@ def may_be_published(name: str) -> bool:
 
 def own_class(name: str) -> Any:
     """The class of a net of one's own by its place; None of all others."""
-    place, colon, attribute = name.partition(":")
-    return find_class(place, attribute, f"net.name = '{name}'") if colon and not name.startswith(TIMM) else None
+    place, _, attribute = name.partition(":")
+    return find_class(place, attribute, f"net.name = '{name}'") if is_own(name) else None
 
 
 def pixel_values(name: str, pretrained: bool, channels: int = 3) -> tuple[Values, Values]:

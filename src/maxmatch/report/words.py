@@ -13,7 +13,7 @@ from maxmatch.methods import PRETRAINING
 from maxmatch.methods.base import Consistency
 from maxmatch.methods.fixmatch import FixMatch
 from maxmatch.methods.supervised import Supervised
-from maxmatch.nets.foreign import may_be_published
+from maxmatch.nets.foreign import is_own
 from maxmatch.report.folder import RunFolder
 from maxmatch.report.measure import Measured
 from maxmatch.report.repeat import command, from_published
@@ -261,9 +261,14 @@ def _unused_pool(run: RunFolder) -> list[Advice]:
 
 def _published(run: RunFolder) -> list[Advice]:
     recipe = run.recipe
-    known = ":" not in recipe.net.name or may_be_published(recipe.net.name)  # one's own may bring weights along
-    drawn = recipe.data.name == "folder" and not recipe.net.pretrained and recipe.train.init is None and known
-    if not drawn or recipe.data.channels != 3 or run.error is None or run.error < MANY_WRONG:
+    learned = recipe.net.pretrained or is_own(recipe.net.name) or recipe.train.init is not None
+    if (
+        recipe.data.name != "folder"
+        or learned
+        or recipe.data.channels != 3
+        or run.error is None
+        or run.error < MANY_WRONG
+    ):
         return []
     why = "It has seen no pictures but these. Photographs: begin with weights that others have trained on millions."
     try:

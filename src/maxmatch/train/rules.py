@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from maxmatch.errors import UsageError
 from maxmatch.methods import method_name
+from maxmatch.nets.foreign import is_own
 from maxmatch.train.schedule import FALLING
 
 INTERVALS = ("checkpoint_every", "evaluate_every", "log_every")
@@ -117,9 +118,9 @@ def _of_rhythm(recipe: Recipe) -> Iterator[Rule]:
 def _of_net(recipe: Recipe) -> Iterator[Rule]:
     net, momentum = recipe.net, recipe.net.batchnorm_momentum
     yield "batchnorm_momentum", momentum == "auto" or 0 < momentum <= 1, "in (0, 1], or auto"
-    own = ":" in net.name and not net.name.startswith("timm:")  # it may bring weights of its own
     begun = "false where the net begins with drawn weights; set net.pretrained, or give --init"
-    yield "batchnorm_frozen", not net.batchnorm_frozen or net.pretrained or own or recipe.train.init is not None, begun
+    learned = net.pretrained or is_own(net.name) or recipe.train.init is not None
+    yield "batchnorm_frozen", not net.batchnorm_frozen or learned, begun
     muon = "false where train.optimizer is muon: it leaves weights their length, which BatchNorm must take out"
     yield "batchnorm_frozen", not net.batchnorm_frozen or recipe.train.optimizer != "muon", muon
     yield "dropout", 0 <= net.dropout < 1, "in [0, 1)"

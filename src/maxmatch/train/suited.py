@@ -131,6 +131,11 @@ def folder_of(path: str | None) -> Path:
     return Path(path)
 
 
+def whole(value: object) -> int | None:
+    """A number of steps or epochs, if it is one."""
+    return value if isinstance(value, int) and value > 0 else None
+
+
 def _begun(side: int, on_gpu: bool) -> Sections:
     """Net and training from weights that are drawn."""
     if not on_gpu:
@@ -155,8 +160,3 @@ def _line_of(init: object) -> Iterator[Mapping[str, Any]]:
             return
         yield net
         init = train.get("init")
-
-
-def whole(value: object) -> int | None:
-    """A number of steps or epochs, if it is one."""
-    return value if isinstance(value, int) and value > 0 else None
