@@ -40,7 +40,7 @@ from maxmatch.train.fit import fit
 from maxmatch.train.judge import judge
 from maxmatch.train.loop import _without_effect
 from maxmatch.train.pictures import describe
-from maxmatch.train.recipe import DataSettings
+from maxmatch.train.recipe import DataSettings, resolve
 from maxmatch.train.recipes import compose
 from maxmatch.train.step import Step
 from maxmatch.train.suited import suited
@@ -160,6 +160,7 @@ def test_a_folder_is_trained_otherwise_where_published_weights_are_asked_for(pho
 
 def test_what_a_folder_chose_for_a_net_that_has_no_use_for_it_is_no_warning(photos):
     recipe = compose(str(photos), given={"net": {"name": "timm:test_vit", "pretrained": True}})
+    recipe = resolve(recipe, device="cpu", threads=1)
     asked = (torch.nn.Linear(3, 2), torch.device("cpu"), Ranks())
     assert recipe.net.batchnorm_frozen
     assert not _without_effect(recipe, *asked)

@@ -262,13 +262,8 @@ def _unused_pool(run: RunFolder) -> list[Advice]:
 def _published(run: RunFolder) -> list[Advice]:
     recipe = run.recipe
     learned = recipe.net.pretrained or is_own(recipe.net.name) or recipe.train.init is not None
-    if (
-        recipe.data.name != "folder"
-        or learned
-        or recipe.data.channels != 3
-        or run.error is None
-        or run.error < MANY_WRONG
-    ):
+    coloured = recipe.data.name == "folder" and recipe.data.channels == 3
+    if learned or not coloured or run.error is None or run.error < MANY_WRONG:
         return []
     why = "It has seen no pictures but these. Photographs: begin with weights that others have trained on millions."
     try:
