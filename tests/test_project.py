@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import re
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gpu.test_steps import AGREE
+from gpu.test_steps import recipe as gpu_recipe
 
 import maxmatch
 from maxmatch.augment.contrastive import CONTRASTIVE
@@ -24,6 +27,7 @@ from maxmatch.cli import reference
 from maxmatch.methods import METHODS
 from maxmatch.methods.catalogue import page
 from maxmatch.nets.foreign import PLAIN, RESNETS
+from maxmatch.train.recipes import fast_10min
 
 ROOT = Path(__file__).parents[1]
 
@@ -205,6 +209,12 @@ def test_the_method_of_the_guide_trains(tmp_path, monkeypatch):
     assert result["unlabeled_loss"] > 0
 
 
+def test_the_recipes_of_the_gpu_s_tests_can_be_made():
+    """Those tests are skipped without a GPU: a word in them that is wrong would be seen there alone."""
+    made = {gpu_recipe("captured", **options).to_json() for options in AGREE}
+    assert len(made) == len(AGREE)
+
+
 def test_the_net_of_the_guide_trains_and_is_pretrained(tmp_path, monkeypatch):
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "write_a_method.md").read_text(), re.DOTALL)
     (tmp_path / "small.py").write_text(blocks[1])
@@ -220,8 +230,9 @@ def test_the_net_of_the_guide_trains_and_is_pretrained(tmp_path, monkeypatch):
 
 
 def test_the_errors_and_seconds_of_readme_and_results_are_those_of_the_records():
-    readme, page = (ROOT / "README.md").read_text(), (ROOT / "docs" / "results.md").read_text()
+    readme, page, speed = ((ROOT / name).read_text() for name in ("README.md", "docs/results.md", "docs/speed.md"))
     records = ROOT / "benchmarks" / "records"
+    both = {".95": ("-maxmatch", "-fixmatch"), "FreeMatch's": ("", "-one-view")}
     heads = {
         "": "| {} ({}) |",
         "-52000": "**{}** (folds 3 to 5: {})",
@@ -258,17 +269,46 @@ def test_the_errors_and_seconds_of_readme_and_results_are_those_of_the_records()
     assert f"| {of_five['maxmatch']:.2f}, and {of_five['fixmatch']:.2f} (five folds" in page
     plain = json.loads((records / "cifar10-250-maxmatch.json").read_text())
     assert f"| {plain['results']['error']['last']:.2f} | |" in page
-    few = {}
-    for labels in (40, 4000):
-        names = (f"cifar10-{labels}", f"cifar10-{labels}-one-view")
-        found = [json.loads((records / name / "benchmark.json").read_text())["runs"][0]["last"] for name in names]
-        few[labels] = [f"**{error:.2f}**" if error == min(found) else f"{error:.2f}" for error in found]
-        assert f"| {labels:,} | {' | '.join(few[labels])} |" in page
+    docstring, few = " ".join(fast_10min.__doc__.split()), {}
+    of_speed = re.findall(r"^\| ([\d,]+) labels.* \| (.*) \| (.*) \| (.*) \|$", speed, re.MULTILINE)
+    for labels, (thresholds, ends) in itertools.product(("40", "4,000"), both.items()):
+        folders = [records / f"cifar10-{labels.replace(',', '')}{end}" / "benchmark.json" for end in ends]
+        found = [json.loads(folder.read_text())["runs"][0]["last"] for folder in folders]
+        plain = tuple(f"{error:.2f}" for error in found)
+        few[labels, thresholds] = [f"**{one}**" if one == f"{min(found):.2f}" else one for one in plain]
+        assert f"| {labels} | {thresholds} | {' | '.join(few[labels, thresholds])} |" in page
+        assert (labels, thresholds, *plain) in of_speed
+        assert " and ".join(plain) in docstring
     seconds = json.loads((records / "cifar10-250-alone" / "fast-10min-52000.json").read_text())["seconds_by_the_clock"]
     headline = re.search(r"\*\*250 labels.*?\*\*", readme, re.DOTALL)[0]
     assert f"{means['-52000']} % error (the mean of three folds), in {seconds:.0f} seconds" in headline
     assert re.search(rf"\*\*{means['-52000']}\*\* \(`fast-10min`.*\| {means['-fixmatch']}, higher on each fold", readme)
-    assert f"| {few[40][0]} (three views) | {few[40][1]} (one view)" in readme
+    three, one = few["40", "FreeMatch's"]
+    assert f"| {three} (three views) | {one} (one view)" in readme
+    for labels in ("40", "4,000"):
+        assert re.search(rf"10, {labels} labels, .* \| {re.escape(' | '.join(few[labels, '.95']))} \|", readme)
+
+
+def test_what_is_said_of_four_labels_a_class_is_that_of_the_records():
+    text = " ".join((ROOT / "docs" / "speed.md").read_text().split())
+    records, seconds, wrong = ROOT / "benchmarks" / "records", {}, {}
+    for method in ("maxmatch", "fixmatch"):
+        folders = [records / f"cifar10-{labels}-{method}" for labels in (40, 4000)]
+        runs = [json.loads((folder / "benchmark.json").read_text())["runs"][0] for folder in folders]
+        seconds[method] = " and ".join(f"{time:,.0f}" for time in sorted(run["seconds"] for run in runs))
+        rows = _logged(folders[0] / method / "fold-3" / "metrics.jsonl.gz")
+        wrong[method] = [_wrong(rows, step) for step in (12_000, runs[0]["steps"])]
+    assert f"took as long: {seconds['maxmatch']} s of steps, and {seconds['fixmatch']}." in text
+    one, three = wrong["fixmatch"], wrong["maxmatch"]
+    assert f"after 12,000 steps {one[0]:.0f} % are wrong, {one[1]:.0f} % at the end" in text
+    assert f"of those of three views {three[0]:.0f} and {three[1]:.0f} %" in text
+
+
+def _wrong(rows, step):
+    """How many of the guesses kept in the last 1,000 steps were wrong, in percent."""
+    rows = [row for row in rows if step - 1000 < row["step"] <= step]
+    kept = [row["mask_rate"] for row in rows]
+    return 100 * (1 - np.average([row["pseudo_label_accuracy"] for row in rows], weights=kept))
 
 
 def test_the_finals_of_the_page_on_speed_are_those_of_their_records():

@@ -22,13 +22,30 @@ from maxmatch.train.step import EXACT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU here")]
 
+# Recipes whose steps agree in every mode; tests/test_project.py makes them where there is no GPU.
+AGREE = [
+    {},
+    {"k": "1,2,3"},
+    {"k": "3..1"},
+    {"over": "mean"},
+    {"strategy": "joint"},
+    {"optimizer": "muon"},
+    {"optimizer": "adamw", "lr": 0.001},
+]
+
 
 def recipe(
-    mode: str, method: str = "maxmatch", steps: int = 50, precision: str = "float64", optimizer: str = "sgd", **options
+    mode: str,
+    method: str = "maxmatch",
+    steps: int = 50,
+    precision: str = "float64",
+    optimizer: str = "sgd",
+    lr: float = 0.02,
+    **options,
 ):
     train = {
         "steps": steps, "step": mode, "device": "cuda", "batch": 16, "ratio": 4, "precision": precision,
-        "checkpoint_every": 25, "log_every": 5, "evaluate_every": 25, "lr": 0.02,
+        "checkpoint_every": 25, "log_every": 5, "evaluate_every": 25, "lr": lr,
         "optimizer": optimizer,
     }  # fmt: skip
     options = {"threshold": 0.3, **options} if method in ("maxmatch", "uda") else options
@@ -52,19 +69,7 @@ def no_tf32(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"k": "1,2,3"},
-        {"k": "3..1"},
-        {"over": "mean"},
-        {"strategy": "joint"},
-        {"optimizer": "muon"},
-        {"optimizer": "adamw", "lr": 0.001},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("options", AGREE, ids=str)
 def test_captured_compiled_and_eager_steps_agree_over_50_steps(tmp_path, options):
     found = {}
     for mode in ("eager", "compiled", "captured"):

@@ -75,9 +75,9 @@ def fast_10min(method: str | None = None) -> Values:
     CIFAR-10 with 250 labels, folds 3 to 5: 5.69 % error (benchmarks/records/cifar10-250-finals-52000), 444 s from start
     to end where nothing was compiled before, 31 of them compiling (cifar10-250-alone there). FixMatch for as
     long: 6.64. At 36,000 steps, lr .03: 6.10, one view for as long 6.58; with 40 labels, fold 3, 9.03 and 7.96 %; with
-    4,000 5.11 and 5.63. On fold 3, where this has 5.96, 70,000 steps with lr_floor .1 have 5.73 after 603 s. The method
-    was chosen on fold 1, from runs of 5,000 and 12,000 steps, and lr there too, from runs of 36,000. It assumes what
-    `fast-1min` does.
+    4,000 5.11 and 5.63. MaxMatch and FixMatch, with thresholds of .95: 8.50 and 23.10, 5.29 and 5.92. On fold 3, where
+    this has 5.96, 70,000 steps with lr_floor .1 have 5.73 after 603 s. The method was chosen on fold 1, from runs of
+    5,000 and 12,000 steps, and lr there too, from runs of 36,000. It assumes what `fast-1min` does.
     """
     values = fast_1min(method)
     values["train"] |= {"steps": 52_000, "lr": 0.02, "checkpoint_every": 4_000, "evaluate_every": 2_000}
