@@ -519,6 +519,25 @@ def test_the_tables_of_the_search_are_those_of_their_records():
         assert difference == told or (method == rows[0][0] and not difference.strip()), method
 
 
+def test_the_changes_tried_with_both_methods_are_those_of_the_records():
+    records = ROOT / "benchmarks" / "records"
+    runs = json.loads((records / "search-cifar10-250.json").read_text())
+    errors = {run["name"]: f"{run['result']['error']['last']:.2f}" for run in runs}
+    again = _by_fold(records / "cifar10-250-worst-case", "freematch:k=3:over=worst")["last"]
+    errors["again"] = f"{again.item():.2f}"
+    part = (ROOT / "docs" / "search.md").read_text().partition("| change | worst of three")[2].partition("\n\n")[0]
+    rows = [re.findall(r"\d+\.\d\d", line) + line.count("not run") * [None] for line in part.splitlines()[2:]]
+    names = """
+        free3-lr.03 again free3-lr.02 fix.95-lr.03; free3-lr.02 fix.95-lr.02; free3-lr.05 fix-lr.05; free3-lr.02-momentum.95 fix-momentum.95;
+        free3-lr.02-n1 fix-n1; usb fix-usb; align fix-align; soft fix-soft; 128+896 fix-128+896; whitened fix-whitened;
+        free3-lr.02-linear fix-linear; wd.005 fix-decay.005; 32+224 fix-32+224;
+        flex soft3-lr.02 fix-threshold.9 fix-threshold.8 fix-threshold.7 fix-threshold.8-align
+    """
+    assert rows == [[errors.get(name) for name in row.split()] for row in names.split(";")]
+    asked = (ROOT / "benchmarks" / "plans" / "cifar10-250-fixmatch.txt").read_text()
+    assert all(f"\n{name}: " in asked for name in ("fix-linear", "fix-decay.005", "fix-32+224"))
+
+
 def test_the_errors_by_learning_rate_are_those_of_the_records():
     """Means of the evaluations within 2,100 steps of where a cosine from .02 has come down to the rate."""
     text, records = (ROOT / "docs" / "search.md").read_text(), ROOT / "benchmarks" / "records"
