@@ -40,6 +40,17 @@ def test_the_worst_of_three_views_by_hand(strategy):
     assert method.losses(run, make_batch(3)).terms["unlabeled"].item() == pytest.approx(30 * sum(worst) / 3)
 
 
+@pytest.mark.parametrize("strategy", ["joint", "select"])
+def test_which_view_of_an_image_never_seen_is_picked_is_no_matter_of_rounding(strategy):
+    """It teaches nothing, but is trained on by `select`; from the mean of two views both are as far."""
+    method = TemporalEnsembling(k=2, over="worst", strategy=strategy)
+    for seed in range(5):
+        losses = method.losses(Table(method, images=8, classes=3), random_batch(seed, range(8), k=2))
+        assert not losses.seen.keep.any()
+        assert losses.seen.winner.tolist() == [1] * 8
+        assert losses.terms["unlabeled"] == 0
+
+
 def test_without_bias_correction_the_second_visit_would_be_taught_four_tenths():
     method = TemporalEnsembling()
     run = Table(method)

@@ -44,7 +44,10 @@ CASES = {
     "flexmatch": ("flexmatch", {"method": {"threshold": 0.3}}),
     "cta": ("fixmatch", {"method": {"align": True, "threshold": 0.3}, "augment": {"policy": "cta"}}),
     "mean-teacher": ("mean-teacher", {}),
-    "temporal-ensembling": ("temporal-ensembling", {"method": {"ramp": 0.0}, "train": {"steps": 8}}),
+    "temporal-ensembling": (
+        "temporal-ensembling",
+        {"method": {"k": 2, "over": "worst", "ramp": 0.0}, "train": {"steps": 8}},
+    ),
     "softmatch": ("softmatch", {"method": {"momentum": 0.9}, "train": {"steps": 4}}),
     "uda": ("uda", {"method": {"annealing": "exp", "threshold": 0.2}, "train": {"steps": 6}}),
     "ict": ("ict", {"method": {"ramp": 0.0}, "train": {"steps": 4}}),

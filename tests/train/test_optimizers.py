@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from maxmatch.errors import UsageError
-from maxmatch.nets import make_net
+from maxmatch.nets import make_net, num_features
+from maxmatch.nets.head import empty_head
 from maxmatch.train.fit import fit
 from maxmatch.train.optimizers import Muon, Optimizer, Stack, orthogonal, orthogonal_weights
 from maxmatch.train.recipe import TrainSettings
@@ -159,6 +160,50 @@ def test_a_weight_that_begins_at_0_is_not_muon_s_and_learns():
 def test_convolutions_in_groups_and_the_one_that_sees_the_images_are_not_muon_s():
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3, groups=2), nn.Conv2d(8, 8, 3))
     assert [weight is net[3].weight for weight in orthogonal_weights(net)] == [True]
+
+
+def names_of_muon(name: str) -> tuple[nn.Module, set[str]]:
+    pytest.importorskip("timm")
+    net = make_net(name, 5, 3, size=(64, 64))
+    taken = {id(weight) for weight in orthogonal_weights(net)}
+    return net, {name for name, parameter in net.named_parameters() if id(parameter) in taken}
+
+
+def test_a_head_that_is_a_convolution_is_not_muon_s():
+    """Its length is how sure the net is; with a learning rate of its own it would be moved by both."""
+    net, names = names_of_muon("timm:resnetv2_18")
+    assert net.head.fc.weight.ndim == 4
+    assert "stages.0.blocks.0.conv1.weight" in names
+    assert not any(name.startswith("head.") for name in names)
+    rates = torch.tensor(0.1), torch.tensor(0.02)
+    optimizer = Optimizer(net, None, rates[0], TrainSettings(optimizer="muon"), head_lr=rates[1])
+    groups = optimizer._plain.param_groups
+    head = next(group for group in groups if group["weight_decay"] and group["lr"] is rates[1])
+    assert any(p is net.head.fc.weight for p in head["params"])
+    moved = [*optimizer._muon.weights, *(p for group in groups for p in group["params"])]
+    assert sorted(map(id, moved)) == sorted(map(id, net.parameters()))
+
+
+def test_muon_takes_the_same_weights_whether_the_head_is_empty_or_not():
+    """A resumed run makes its net anew, with a drawn head, where published weights began with an empty one."""
+    drawn, names = names_of_muon("timm:resnetv2_18")
+    empty_head(drawn, num_features(drawn))
+    taken = {id(weight) for weight in orthogonal_weights(drawn)}
+    assert {name for name, parameter in drawn.named_parameters() if id(parameter) in taken} == names
+
+
+def test_convolutions_that_no_batchnorm_follows_are_not_muon_s():
+    _, names = names_of_muon("timm:mobilenetv3_small_050")
+    assert not any(".se." in name or name.startswith("conv_head") for name in names)
+    assert "blocks.1.0.conv_pw.weight" in names
+    ours = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8))
+    assert len(orthogonal_weights(ours)) == 2  # all have one, as torch makes them
+
+
+@pytest.mark.parametrize("name", ["timm:nf_resnet26", "timm:convnext_atto"])
+def test_muon_is_refused_without_batchnorm_whatever_else_normalises(name):
+    with pytest.raises(UsageError, match="it is for convolutions with BatchNorm"):
+        names_of_muon(name)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "muon", "adamw"])

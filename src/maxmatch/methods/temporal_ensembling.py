@@ -48,9 +48,10 @@ class TemporalEnsembling(Consistency):
     def opinion(self, run: Run, batch: Batch, anchored: Sequence[Tensor], variants: Sequence[Tensor]) -> Tensor:
         past = part(run, Ensemble, "past")
         p, seen = past.recall(batch.index, self.momentum)
-        now = torch.stack([probabilities(logits.detach()) for logits in variants]).mean(0)
-        past.update(run.gather(batch.index), run.gather(now), self.momentum)
-        return torch.where(seen[:, None], p.to(now.dtype), now)
+        views = torch.stack([probabilities(logits.detach()) for logits in variants])
+        past.update(run.gather(batch.index), run.gather(views.mean(0)), self.momentum)
+        # What was never seen teaches nothing, but a view of it is picked: from the mean of two both are as far.
+        return torch.where(seen[:, None], p.to(views.dtype), views[0])
 
     def teach(self, p: Tensor, run: Run, batch: Batch, x: Tensor | None) -> Target:
         return Target(p, part(run, Ensemble, "past").visits[batch.index] > 1)  # this visit is counted already

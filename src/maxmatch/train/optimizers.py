@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from maxmatch.errors import UsageError
 from maxmatch.nets import head_prefixes
+from maxmatch.nets.batchnorm import has_batchnorm
 from maxmatch.train.recipe import TrainSettings
 
 # Each round takes a singular value s to a s + b s^3 + c s^5; five of these (Jordan et al.) end between .7 and 1.2.
@@ -41,11 +42,11 @@ class Optimizer:
         parameters = [*net.parameters(), *(state.parameters() if state is not None else ())]
         turned = orthogonal_weights(net) if settings.optimizer == "muon" else []
         self._muon = Muon(turned, lr, settings.momentum, settings.nesterov, compiled) if turned else None
-        left = [p for p in parameters if not any(p is t for t in turned)]
         head = _head(net) if head_lr is not None else []
-        body = [p for p in left if not any(p is h for h in head)]
+        taken = {id(p) for p in (*turned, *head)}
+        body = [p for p in parameters if id(p) not in taken]
         excepted = _excepted(net)
-        decayed = {id(p) for p in left if p.ndim > 1 and id(p) not in excepted}
+        decayed = {id(p) for p in (*body, *head) if p.ndim > 1 and id(p) not in excepted}
         groups: list[dict[str, Any]] = [
             {"params": [p for p in part if (id(p) in decayed) == decays], "weight_decay": decay, "lr": rate}
             for part, rate in ((body, lr), (head, head_lr))
@@ -198,15 +199,18 @@ def _head(net: nn.Module) -> list[nn.Parameter]:
 def orthogonal_weights(net: nn.Module) -> list[Tensor]:
     """The weights that Muon takes: those of convolutions without groups, but not of the one that sees the images.
 
-    A weight that begins at 0 has no length to keep, and is left to SGD.
+    Nor of a head: its length is how sure the net is. Where some have no bias, which is where BatchNorm follows, those
+    that have one are left out. A weight that begins at 0 has no length to keep. SGD takes all that is left.
     """
+    head = {id(p) for p in _head(net)} if hasattr(net, "pretrained_cfg") else set()  # a convolution in timm's alone
     convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d) and m.in_channels > 4 and m.groups == 1]
-    found = [convolution.weight for convolution in convolutions if convolution.weight.any()]
-    if not found or not any("Norm" in type(m).__name__ for m in net.modules()):
+    convolutions = [m for m in convolutions if id(m.weight) not in head and m.weight.any()]
+    unbiased = [m for m in convolutions if m.bias is None]
+    if not convolutions or not has_batchnorm(net):
         raise UsageError(
             "train.optimizer = muon: it is for convolutions with BatchNorm, which this net lacks; type sgd"
         )
-    return found
+    return [m.weight for m in unbiased or convolutions]
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
