@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import maxmatch
 from maxmatch import LabeledKFold, MaxMatchClassifier
-from maxmatch.errors import Interrupted
+from maxmatch.errors import Interrupted, UserError
 from maxmatch.estimator.labels import encode, is_unlabelled
 from maxmatch.estimator.parameters import make_recipe
 from maxmatch.estimator.pictures import learn_pictures
@@ -478,6 +478,20 @@ def test_defaults_suit_the_pictures_and_the_device(data, kind, device, expected)
     assert make_recipe(MaxMatchClassifier("fixmatch").get_params(), pictures, 5).method.k == 1
 
 
+@pytest.mark.parametrize("side", [8, 48])
+def test_a_run_without_a_length_has_800_steps_unless_epochs_are_given(side):
+    pictures = learn_pictures(np.zeros((2, 3, side, side), np.uint8), "images", None)
+
+    def lengths(**given):
+        train = make_recipe(MaxMatchClassifier(device="cpu", **given).get_params(), pictures, seed=5).train
+        return train.steps, train.epochs
+
+    assert lengths() == lengths(steps=None) == lengths(steps=800) == (800, None)
+    assert lengths(settings={"train.epochs": 3})[1] == 3
+    with pytest.raises(UserError, match="train.steps = 5 and train.epochs = 3"):
+        lengths(steps=5, settings={"train.epochs": 3})
+
+
 @pytest.mark.parametrize(("device", "batch"), [("cpu", 16), ("cuda", 64)])
 def test_published_weights_are_trained_as_suits_them(device, batch):
     """As a folder of pictures is; another optimiser has other rates."""
@@ -495,8 +509,9 @@ def test_published_weights_are_trained_as_suits_them(device, batch):
     sgd = made(train_optimizer="sgd").train
     assert (sgd.optimizer, sgd.lr, sgd.head_lr) == ("sgd", 3e-3, None)
     by_epochs = {"net.pretrained": True, "train.epochs": 40}
-    given = MaxMatchClassifier(net="resnet18", steps=None, device=device, settings=by_epochs).get_params()
-    assert make_recipe(given, pictures, seed=5).train.warmup_epochs == 4
+    given = MaxMatchClassifier(net="resnet18", device=device, settings=by_epochs).get_params()
+    train = make_recipe(given, pictures, seed=5).train
+    assert (train.epochs, train.warmup_epochs) == (40, 4)
     given = MaxMatchClassifier(net="resnet18", steps=np.int64(200), device=device, settings={"net.pretrained": True})
     assert make_recipe(given.get_params(), pictures, seed=5).train.warmup == 20
 

@@ -46,7 +46,7 @@ class Interrupted(BaseException):
 
 # What other libraries call it.
 ALIASES = {
-    "learning_rate": "lr", "batch_size": "batch", "mu": "ratio", "epochs": "steps", "iterations": "steps",
+    "learning_rate": "lr", "batch_size": "batch", "mu": "ratio", "iterations": "steps",
     "ema": "ema_decay", "wd": "weight_decay", "lambda": "weight", "p_cutoff": "threshold", "gpu": "cuda",
 }  # fmt: skip
 

@@ -122,6 +122,13 @@ BY_HAND = [
     ("imagenet", "translate-y", 5, 224, 50.4),
     ("imagenet", "solarize-add", 9, 224, 99),
     ("imagenet", "solarize-add", 5, 224, 55),
+    ("gentle", "rotate", 9, 32, 13.5),
+    ("gentle", "shear-x", 9, 32, 0.135),
+    ("gentle", "shear-y", 4, 32, 0.06),
+    ("gentle", "translate-x", 9, 28, 5),
+    ("gentle", "translate-y", 9, 8, 1),
+    ("gentle", "brightness", 1, 32, 0.6),
+    ("gentle", "contrast", 9, 32, 1.4),
 ]
 
 

@@ -147,6 +147,11 @@ def cosine(one: Tensor, other: Tensor) -> float:
     return functional.cosine_similarity(one.double().flatten(2), other.double().flatten(2), dim=-1).mean().item()
 
 
+def test_the_settings_are_those_of_realistic_evaluation():
+    method = VAT()
+    assert (method.radius, method.weight, method.entropy, method.climbs, method.ball) == (6.0, 0.3, 0.06, 1, "l2")
+
+
 @pytest.mark.parametrize("radius", [0.5, 6.0])
 def test_the_found_direction_beats_random_ones_of_the_same_length_in_float32(radius):
     run, batch = trained(), shown()

@@ -268,6 +268,7 @@ def test_a_run_that_may_not_hear_of_a_closed_terminal_goes_on(tiny, tmp_path, mo
 
 
 def test_a_long_run_saves_by_the_clock_too(tiny, tmp_path, monkeypatch):
+    assert loop_module.SAVED_AFTER == 300  # the five minutes of docs/settings.md
     saved = []
     monkeypatch.setattr(loop_module, "save_checkpoint", lambda folder, tensors, progress: saved.append(progress.step))
     rarely = tiny(train={"steps": 7, "checkpoint_every": 100})
@@ -443,6 +444,11 @@ def test_weights_that_are_not_finite_are_never_saved(tiny, tmp_path):
         fit(wild, tmp_path / "a", quiet=True)
     assert checkpoints(tmp_path / "a" / "checkpoint") == []
     assert not (tmp_path / "a" / "model.safetensors").exists()
+    # nor where nothing is evaluated before they would be
+    later = replace(wild, train=replace(wild.train, steps=3, evaluate_every=100))
+    with pytest.raises(UserError, match="weights are not finite after step 1; .*none yet"):
+        fit(later, tmp_path / "b", quiet=True)
+    assert checkpoints(tmp_path / "b" / "checkpoint") == []
 
 
 def test_a_torn_checkpoint_falls_back_too(tiny, tmp_path, monkeypatch, capsys):

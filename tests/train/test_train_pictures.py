@@ -32,6 +32,7 @@ from maxmatch.report.folder import read_run
 from maxmatch.report.measure import measure
 from maxmatch.train import pictures
 from maxmatch.train.checkpoint import checkpoints
+from maxmatch.train.data_word import read_data
 from maxmatch.train.decoders import Decoders
 from maxmatch.train.distributed import Ranks
 from maxmatch.train.epochs import settle_epochs
@@ -448,26 +449,36 @@ def test_imagenet_is_such_a_folder(photos, tmp_path, monkeypatch):
 
 
 def test_a_folder_by_its_bare_name_and_in_python(photos, monkeypatch):
-    from maxmatch.cli.options import parse_data
-
     monkeypatch.chdir(photos.parent)
-    here = ("data", "path", str(photos))
-    assert here in parse_data("photos")
-    assert parse_data("photos@10") == [("data", "name", "folder"), here, ("data", "labels", "10")]
-    assert compose(str(photos)).data.path == str(photos)
-    assert compose("photos").data.name == "folder"
+    assert read_data("photos") == read_data("./photos") == ("folder", str(photos), None)
+    assert read_data("photos@2") == read_data("photos/@2") == ("folder", str(photos), "2")
+    for word in (str(photos), photos, "photos", Path("photos")):
+        assert compose(word).data.path == str(photos)
+    assert compose("photos@2").data.labels == 2
+    with pytest.raises(UsageError, match="data.labels is given twice, as 2 and as 3"):
+        compose("photos@2", given={"data": {"labels": 3}})
+    with pytest.raises(UsageError, match="no folder photo and no data set of that name"):
+        compose("photo")
+
+
+def test_a_folder_that_is_called_as_a_data_set_is_one_by_its_path(photos, tmp_path, monkeypatch):
+    shutil.copytree(photos, tmp_path / "digits")
+    monkeypatch.chdir(tmp_path)
+    assert read_data("digits") == ("digits", None, None)
+    assert read_data("digits@40") == ("digits", None, "40")
+    assert read_data("./digits@40") == ("folder", str(tmp_path / "digits"), "40")
+    assert compose("digits").data.name == "digits"
+    assert compose("./digits").data.name == compose(Path("digits")).data.name == "folder"
 
 
 def test_a_folder_that_is_not_there_is_not_taken_for_a_data_set_alone(photos, monkeypatch):
-    from maxmatch.cli.options import parse_data
-
     monkeypatch.chdir(photos.parent)
     with pytest.raises(UsageError, match=r"no folder photo and no data set of that name: did you mean \./photos\?"):
-        parse_data("photo")
+        read_data("photo")
     with pytest.raises(
         UsageError, match="there is no folder cifar_10; unknown data set 'cifar_10': did you mean 'cifar10'"
     ):
-        parse_data("cifar_10")
+        read_data("cifar_10")
 
 
 def test_what_can_be_refused_is_refused_before_pictures_are_read(photos, tmp_path, monkeypatch):

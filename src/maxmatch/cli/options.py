@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from maxmatch.errors import UsageError, unknown
+from maxmatch.errors import UsageError
 from maxmatch.methods import METHODS, canonical
 from maxmatch.settings import parse_assignment
+from maxmatch.train.data_word import read_data
 from maxmatch.train.flags import FLAGS
 
 
@@ -110,7 +110,7 @@ def given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, d
     typed: list[tuple[str, str, Any]] = [parse_assignment(text) for text in sets or []]
     typed += [(*FLAGS[name], value) for name, value in flags.items() if value is not None]
     if data is not None:
-        typed += parse_data(data)
+        typed += [("data", name, value) for name, value in read_data(data).settings.items()]
     found: dict[str, dict[str, Any]] = {}
     for section, name, value in typed:
         if (section, name) == ("method", "name"):
@@ -127,29 +127,3 @@ def one_length(steps: int | None, epochs: int | None) -> None:
     """Refuse two lengths of one run."""
     if steps is not None and epochs is not None:
         raise UsageError(f"--steps {steps} and --epochs {epochs}: they say the same thing; give one of them")
-
-
-def parse_data(text: str) -> list[tuple[str, str, Any]]:
-    """`name[@labels]`, or a folder: what exists, has a `/` in it or begins with a dot, perhaps with @labels."""
-    if not text.strip():
-        raise UsageError("the name of the data is empty: type maxmatch train digits@40, or a folder of pictures")
-    name, at, labels = text.partition("@")
-    if "/" in text or text.startswith(".") or Path(text).exists() or Path(text.rpartition("@")[0] or "-").is_dir():
-        folder, at, labels = (text, "", "") if Path(text).exists() or not at else text.rpartition("@")
-        found = [("data", "name", "folder"), ("data", "path", str(Path(folder).absolute()))]
-        return [*found, *([("data", "labels", labels)] if at else [])]
-    from maxmatch.data import DATASETS
-
-    if name not in DATASETS:
-        from maxmatch.train.recipes import RECIPES
-
-        if name in RECIPES:
-            raise UsageError(f"{name} is a recipe, not a data set: type --config {name}")
-        beside = [entry.name for entry in Path().iterdir() if entry.is_dir()]
-        near = next(iter(get_close_matches(name, [*DATASETS, *beside], n=1)), None)
-        if near in beside:
-            raise UsageError(f"there is no folder {name} and no data set of that name: did you mean ./{near}?")
-        raise UsageError(f"there is no folder {name}; {unknown('data set', name, DATASETS)}")
-    if at and not labels:
-        raise UsageError(f"{text}: a number of labels is wanted behind the @; type {name}@40")
-    return [("data", "name", name), *([("data", "labels", labels)] if at else [])]

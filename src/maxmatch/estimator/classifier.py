@@ -48,9 +48,10 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     method : a name that `maxmatch methods` lists, or package.module:Class.
     k, over : how many strong views (3, '1,2,3', '1..3'), and what is taken over them ('worst', 'mean', ...);
         None: the method's own.
-    steps, batch, ratio, lr : steps, labelled pictures a step, unlabelled ones for each, learning rate.
+    steps : how many; None: 800, or as many as settings={"train.epochs": ...} says.
+    batch, ratio, lr : labelled pictures a step, unlabelled ones for each, learning rate.
     net, policy, flip : the net's name, the strong views' policy, whether the weak views are flipped.
-        None in any of these: the digits recipe's value for pictures of at most 16 px, else the paper's on a GPU and
+        None in any of these six: the digits recipe's value for pictures of at most 16 px, else the paper's on a GPU and
         that of `maxmatch train FOLDER` on a CPU; grey pictures have the policy 'gentle' and are not flipped, and
         rows that do not fill their grid are not shifted.
     image_shape : (H, W), (H, W, C) or (C, H, W) of a row, or the size files are read at (None: 32x32, RGB).
@@ -81,7 +82,7 @@ class MaxMatchClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         *,
         k: int | str | None = None,
         over: str | None = None,
-        steps: int = 800,
+        steps: int | None = None,
         batch: int | None = None,
         ratio: int | None = None,
         lr: float | None = None,

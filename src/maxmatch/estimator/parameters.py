@@ -15,6 +15,7 @@ from maxmatch.train.recipe import Recipe
 from maxmatch.train.recipes import compose
 from maxmatch.train.suited import ON_CPU, finetuned, whole
 
+STEPS = 800  # where neither steps nor epochs are asked for
 SMALL = 16  # pixels a side, up to which the recipe for digits is the base; above, the paper's
 PLACES = {
     "k": "method.k", "over": "method.over", "net": "net.name", "policy": "augment.policy", "flip": "augment.flip",
@@ -41,12 +42,14 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
         raise ValueError(f"settings = {settings!r}: a dict such as {{'train.weight_decay': 0.001}} is wanted")
     for place, value in settings.items():
         _put(given, _allowed(place), plain_value(value))
+    train = given.setdefault("train", {})
+    if "epochs" not in train:
+        train.setdefault("steps", STEPS)
     small = max(pictures.shape[1:]) <= SMALL
     device = best_device() if parameters["device"] == "auto" else str(parameters["device"])
     quick = ON_CPU if not small and device != "cuda" else {}  # the paper's net would take hours there
     if given.get("net", {}).get("pretrained") is True:
-        typed = given.get("train", {})
-        quick = finetuned(device == "cuda", whole(typed.get("steps")) or 0, typed)
+        quick = finetuned(device == "cuda", whole(train.get("steps")) or 0, train)
     layers = overlay(quick, _short(pictures, small), given, {"data": {"labels": "all"}, "train": {"seed": seed}})
     return compose("arrays", parameters["method"], "digits" if small else "paper", layers)
 

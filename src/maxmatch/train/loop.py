@@ -209,13 +209,14 @@ class Training:
         compiled: set[int] = set()  # for which K
         for t in range(progress.step, settings.steps):
             k = self.step.draws.k(t)
-            self._compiling_step(t, k) if self.step.mode != "eager" and k not in compiled else self.step(t)
-            compiled.add(k)
+            if self.step.mode == "eager" or k in compiled:
+                self.step(t)
+            else:
+                self._compiling_step(t, k)
+                compiled.add(k)
             at = progress.step = t + 1
             last = at == settings.steps
-            # All stop or save after the same step: twice the number of a signal, or 1 where a checkpoint is due.
-            wish = self.ranks.largest(2 * caught[0] if caught else int(time.monotonic() - saved > SAVED_AFTER))
-            stopped_by = wish // 2
+            stopped_by, to_save = self._agreed(caught, time.monotonic() - saved > SAVED_AFTER)
             self.screen.advance(at)
             if self.device.type == "cpu" or at % settings.log_every == 0:
                 self._stop_if_not_finite()
@@ -225,7 +226,7 @@ class Training:
             if at % settings.evaluate_every == 0 or last:
                 self._refuse_broken_weights()
                 self._evaluate(metrics, at)
-            if at % settings.checkpoint_every == 0 or last or wish:
+            if at % settings.checkpoint_every == 0 or last or to_save:
                 progress.seconds = time.perf_counter() - begun
                 progress.seconds_total = time.time() - started
                 self._save()
@@ -237,6 +238,11 @@ class Training:
                 self.ranks.largest(0)  # wait for the checkpoint: torchrun ends all once one has left
                 what = f"stopped after step {at} of {settings.steps}, nothing is lost"
                 raise Interrupted(f"{what}: type {self._to_resume()}", stopped_by)
+
+    def _agreed(self, caught: list[int], due: bool) -> tuple[int, bool]:
+        """The signal that any process has caught, or 0, and whether all save: they do both after the same step."""
+        wish = self.ranks.largest(2 * caught[0] if caught else int(due))  # one number is one message
+        return wish // 2, wish > 0
 
     def _to_resume(self) -> str:
         return to_resume(self.recipe, self.folder, self.ranks)

@@ -366,19 +366,12 @@ def horizon_decay(steps: int, share: float = 0.05) -> float:
 def resolve(recipe: Recipe, *, device: Device, threads: int) -> Recipe:
     """Settle every `auto`; those that depend on the steps wait for them where they come from epochs."""
     train, net = recipe.train, recipe.net
-    chosen: dict[str, object] = {"net.batchnorm_momentum": net.batchnorm_momentum, "train.ema_decay": train.ema_decay}
-    chosen |= {"train.fold": train.fold, "train.threads": train.threads, "train.device": train.device}
-    chosen |= {"train.precision": train.precision}
-    settled = tuple(name for name, value in chosen.items() if value == "auto") or recipe.settled
-    if train.fold == "auto":
-        train = replace(train, fold=train.seed)
-    if train.threads == "auto":
-        train = replace(train, threads=threads)
-    if train.device == "auto":
-        train = replace(train, device=device)
-    if train.precision == "auto":
-        train = replace(train, precision=best_precision(train.device))
-    found = replace(recipe, train=train, settled=settled)
+    on = device if train.device == "auto" else train.device
+    values = {"fold": train.seed, "threads": threads, "device": device, "precision": best_precision(on)}
+    chosen: dict[str, Any] = {name: value for name, value in values.items() if getattr(train, name) == "auto"}
+    horizons = {"net.batchnorm_momentum": net.batchnorm_momentum, "train.ema_decay": train.ema_decay}
+    settled = [name for name, value in horizons.items() if value == "auto"] + [f"train.{name}" for name in chosen]
+    found = replace(recipe, train=replace(train, **chosen), settled=tuple(settled) or recipe.settled)
     return found if train.epochs is not None else settle_horizons(found)
 
 

@@ -10,6 +10,7 @@ from maxmatch.data import DATASETS
 from maxmatch.errors import UsageError, unknown
 from maxmatch.methods import PRETRAINING, canonical
 from maxmatch.settings import Values, overlay
+from maxmatch.train.data_word import DataWord, read_data
 from maxmatch.train.imagenet import IMAGENET, fitting, imagenet_authors, imagenet_finetune, imagenet_paper
 from maxmatch.train.recipe import Recipe, read_values, split_settled, with_nones
 
@@ -189,7 +190,7 @@ def compose(
     given = with_nones(_sections(given or {}, "settings"))
     base_name, of_file = read_config(config)
     asked = _asked_method(method, config, of_file, given)
-    dataset, given = _asked_data(str(dataset) if dataset else None, config, of_file, given)
+    dataset, given = _asked_data(dataset, config, of_file, given)
     typed = overlay(of_file, given)
     method = asked or "maxmatch"  # where none is asked for; a recipe may have another
     if base_name and (base_name == PRETRAIN) != (method in PRETRAINING):
@@ -242,21 +243,21 @@ def _asked_method(method: str | None, config: str | None, of_file: Values, given
     return asked
 
 
-def _asked_data(dataset: str | None, config: str | None, of_file: Values, given: Values) -> tuple[str, Values]:
+def _asked_data(asked: str | Path | None, config: str | None, of_file: Values, given: Values) -> tuple[str, Values]:
     """The name of the data, and what was typed, with the labels behind an @ and the path of a folder in it."""
-    if dataset is not None and dataset.partition("@")[0] in DATASETS and "@" in dataset:
-        dataset, _, labels = dataset.partition("@")
-        typed_labels = given.get("data", {}).get("labels", labels)
-        if _number(typed_labels) != _number(labels):
-            raise UsageError(f"data.labels is given twice, as {labels} and as {typed_labels}: give it once")
-        given = overlay({"data": {"labels": labels}}, given)
-    dataset = dataset or given.get("data", {}).get("name") or of_file.get("data", {}).get("name") or "digits"
-    dataset = str(dataset)
-    if dataset not in (*DATASETS, "arrays", "folder") and Path(dataset).is_dir():
-        given = overlay(given, {"data": {"name": "folder", "path": str(Path(dataset).absolute())}})
-        dataset = "folder"
-    if dataset not in (*DATASETS, "arrays", "folder"):
-        raise UsageError(unknown("data set", dataset, DATASETS))
+    word = asked or given.get("data", {}).get("name") or of_file.get("data", {}).get("name") or "digits"
+    if isinstance(word, Path):
+        said = DataWord("folder", str(word.absolute()))
+    else:
+        said = DataWord(word) if word in ("arrays", "folder") else read_data(str(word))
+    if said.labels is not None:
+        typed_labels = given.get("data", {}).get("labels", said.labels)
+        if _number(typed_labels) != _number(said.labels):
+            raise UsageError(f"data.labels is given twice, as {said.labels} and as {typed_labels}: give it once")
+        given = overlay({"data": {"labels": said.labels}}, given)
+    if said.path is not None:
+        given = overlay(given, {"data": {"name": "folder", "path": said.path}})
+    dataset = said.name
     named = of_file.get("data", {}).get("name", dataset)
     if named != dataset and {named, dataset} <= {*DATASETS, "folder"} and len(of_file["data"]) > 1:
         told = given["data"]["path"] if dataset == "folder" else dataset
