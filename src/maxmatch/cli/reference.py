@@ -116,9 +116,9 @@ A setting may be given in several places. The last of these that gives it decide
 4. the file of `--config`;
 5. the command line. `--set` and flags count the same; one setting given twice with two values is refused.
 
-A folder of pictures is looked at: over the recipe `paper` that chooses method, size and kind of views, net, steps and
-how it is trained, from published weights otherwise than from drawn ones. Over a recipe that you name it chooses the
-section `data` alone, and over one for ImageNet nothing.
+A folder of pictures is looked at. Without `--config` that chooses the method, the size and kind of views, the net, the
+steps and how it is trained (otherwise with `net.pretrained` than without). With a recipe that you name it chooses the
+section `data` alone, and with one for ImageNet nothing.
 
 `maxmatch settings DATA --config NAME` prints what comes of all this, and `recipe.json` in the run folder keeps it
 ([run_folder.md](run_folder.md)).
