@@ -19,7 +19,7 @@ def main(steps: int = 300) -> None:
     labels[100:1200] = -1  # the first hundred are labelled, the last 597 are for testing
     data = maxmatch.from_arrays(images[:1200], labels[:1200], images[1200:], labels[1200:])
 
-    recipe = maxmatch.compose("digits", given={"data": {"labels": "all"}, "train": {"steps": steps}})
+    recipe = maxmatch.compose("arrays", config="digits", given={"train": {"steps": steps}})
     with tempfile.TemporaryDirectory() as folder:
         result = maxmatch.fit(recipe, out=f"{folder}/run", data=data)
     print(f"{result['labels']} labels, error {result['error']['last']:.1f} %")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from maxmatch.estimator import LabeledKFold, MaxMatchClassifier
     from maxmatch.evaluate.classifier import Classifier, load
     from maxmatch.methods.fixmatch import FixMatch
+    from maxmatch.methods.freematch import FreeMatch
     from maxmatch.methods.maxmatch import MaxMatch
     from maxmatch.methods.supervised import Supervised
     from maxmatch.train.fit import fit
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _PLACES = {
     "Classifier": "evaluate.classifier",
     "FixMatch": "methods.fixmatch",
+    "FreeMatch": "methods.freematch",
     "Images": "data.datasets",
     "LabeledKFold": "estimator",
     "MaxMatch": "methods.maxmatch",
@@ -39,8 +41,8 @@ _PLACES = {
     "load_images": "data.datasets",
 }
 __all__ = [
-    "Classifier", "FixMatch", "Images", "LabeledKFold", "MaxMatch", "MaxMatchClassifier", "Recipe", "Supervised",
-    "compose", "fit", "from_arrays", "judge", "load", "load_images",
+    "Classifier", "FixMatch", "FreeMatch", "Images", "LabeledKFold", "MaxMatch", "MaxMatchClassifier", "Recipe",
+    "Supervised", "compose", "fit", "from_arrays", "judge", "load", "load_images",
 ]  # fmt: skip
 
 

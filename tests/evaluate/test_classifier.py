@@ -46,6 +46,10 @@ def picture():
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (12, 20, 3), np.uint8))
 
 
+def test_it_says_what_it_is_for():
+    assert repr(classifier(1)) == "<Classifier: 64 classes, images of 1 x 8 x 8>"
+
+
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("kind", ["P", "P see-through", "RGBA", "LA", "1", "I;16", "F", "CMYK", "RGB", "RGB turned"])
 def test_a_picture_of_pil_is_taken_as_its_file(tmp_path, picture, kind, channels):

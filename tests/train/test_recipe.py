@@ -268,6 +268,13 @@ def test_a_net_without_batchnorm_has_a_learning_rate_that_it_survives_and_a_type
     assert compose("cifar10", given=plain).train.lr == compose("cifar10").train.lr
 
 
+@pytest.mark.parametrize("config", [None, "digits", "fast-1min"])
+def test_arrays_have_the_labels_that_they_bring(config):
+    assert compose("arrays", config=config).data.labels == "all"
+    assert compose("arrays", config=config, given={"data": {"labels": 8}}).data.labels == 8
+    assert compose(config=config, given={"data": {"name": "arrays"}}).data.labels == "all"
+
+
 @pytest.mark.parametrize("dataset", ["cifar10", "svhn", "mnist", "digits", "arrays"])
 def test_the_fast_recipes_suit_any_data_set(dataset):
     recipe = compose(dataset, config="fast-10min")

@@ -647,6 +647,7 @@ def test_labels_by_a_csv_file(photos, tmp_path):
         (["PHOTOS", "--set", "data.canvas=16"], "larger than data.side"),
         (["PHOTOS", "--set", "data.scale=1"], "did you mean"),
         (["digits@20", "--labels", "some.csv"], "it is for a folder of pictures"),
+        (["digits", "--labels", "40"], "the number of labels stands behind an @; type digits@40"),
         (["digits@20", "--strict"], "it is for a folder of pictures"),
         (["digits@20", "--set", "data.side=64"], "it is for a folder of pictures"),
     ],

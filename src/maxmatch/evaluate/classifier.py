@@ -31,6 +31,10 @@ class Classifier:
     def __init__(self, net: nn.Module, classes: tuple[str, ...], preprocessing: Preprocessing) -> None:
         self.net, self.classes, self.preprocessing = net, classes, preprocessing
 
+    def __repr__(self) -> str:
+        size = " x ".join(map(str, self.preprocessing.shape))
+        return f"<Classifier: {len(self.classes)} classes, images of {size}>"
+
     def predict_proba(self, images: Any) -> npt.NDArray[np.float64]:
         """Probabilities (N, classes) of pictures of any size, or of uint8 arrays of the trained size."""
         logits = predict_logits(self.net, self.pixels(images), self.preprocessing)

@@ -289,7 +289,8 @@ def _layers_of_data(
     base_name = base_name or (PRETRAIN if method in PRETRAINING else DEFAULT.get(dataset, "paper"))
     own = {} if base_name == "digits" else of_data(dataset, typed.get("data", {}).get("protocol"))
     base = RECIPES[base_name](asked) if asked else RECIPES[base_name]()
-    return [own, overlay(base, of_pool(dataset)) if base_name == PRETRAIN else base], base_name
+    base = overlay(base, of_pool(dataset)) if base_name == PRETRAIN else base
+    return [own, base, {"data": {"labels": "all"}} if dataset == "arrays" else {}], base_name
 
 
 def _number(labels: Any) -> Any:

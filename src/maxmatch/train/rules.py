@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from maxmatch.errors import UsageError
@@ -47,8 +48,13 @@ def _check_pictures(data: DataSettings) -> None:
     if data.of_pictures:
         return
     for name in PICTURES:
-        if getattr(data, name) != getattr(type(data)(), name):
-            raise UsageError(f"data.{name} = {getattr(data, name)}: it is for a folder of pictures; leave it out")
+        value = getattr(data, name)
+        if value == getattr(type(data)(), name):
+            continue
+        if name == "label_file" and Path(value).name.isdecimal():
+            wanted = f"the number of labels stands behind an @; type {data.name}@{Path(value).name}"
+            raise UsageError(f"--labels {Path(value).name}: it takes a file, for a folder of pictures; {wanted}")
+        raise UsageError(f"data.{name} = {value}: it is for a folder of pictures; leave it out")
 
 
 def _check_variants(recipe: Recipe) -> None:
