@@ -268,6 +268,18 @@ def test_a_net_without_batchnorm_has_a_learning_rate_that_it_survives_and_a_type
     assert compose("cifar10", given=plain).train.lr == compose("cifar10").train.lr
 
 
+def test_a_setting_may_be_given_by_its_place():
+    """As the command line, the estimator and a sweep have it."""
+    dotted = compose("digits", given={"train.lr": 0.05, "train": {"steps": 3}, "method.k": 2})
+    assert dotted == compose("digits", given={"train": {"lr": 0.05, "steps": 3}, "method": {"k": 2}})
+    with pytest.raises(UsageError, match=r"train.lr is given twice, as 0.1 and as 0.2"):
+        compose("digits", given={"train.lr": 0.1, "train": {"lr": 0.2}})
+    with pytest.raises(UsageError, match=r"unknown setting 'train.lrr'"):
+        compose("digits", given={"train.lrr": 0.1})
+    with pytest.raises(UsageError, match=r"given: lr = 0.1 stands outside a section"):
+        compose("digits", given={"lr": 0.1})
+
+
 @pytest.mark.parametrize("config", [None, "digits", "fast-1min"])
 def test_arrays_have_the_labels_that_they_bring(config):
     assert compose("arrays", config=config).data.labels == "all"

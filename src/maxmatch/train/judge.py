@@ -27,6 +27,8 @@ def judge(
 ) -> dict[str, Any]:
     """Error, top-5 error, both robust errors over `k` views (the recipe's by default) and the confusion matrix.
 
+    In percent, as `error`, `top5_error`, `robust_error` and `robust_error_paper`; `robust` says by which views;
+    `confusion` has a row for each true class and a column for each predicted one, in the order of `classes`.
     `folder` is that of a finished run. `data` are its images where it was trained on arrays, from_arrays(x, y, test_x,
     test_y), with the same x and y and any test set; a data set by name and a folder of pictures are found again without
     it. `device` is where it computes: 'cpu', 'cuda', 'mps', or 'auto' for the fastest that is here. `quiet` shows no

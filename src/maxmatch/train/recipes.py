@@ -178,16 +178,17 @@ def compose(
     config: str | Path | None = None,
     given: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """Defaults < named recipe < config file < what was typed (`given`, two levels of plain values).
+    """Defaults < named recipe < config file < what was typed (`given`: sections of plain values, or `section.name`).
 
-    `config` is a recipe's name, or a TOML or JSON file that may name its base with `recipe = "digits"`.
+    `dataset` is a word as on the command line, or the Path of a folder of pictures. `config` is a recipe's name, or a
+    TOML or JSON file that may name its base with `recipe = "digits"`.
 
-    >>> compose("cifar10@40", "fixmatch").data.labels
-    40
+    >>> compose("cifar10@40", "fixmatch", given={"train.lr": 0.05, "method": {"k": 3}}).train.lr
+    0.05
     """
     _refuse_other_kinds(dataset, config, given)
     config = str(config) if isinstance(config, Path) else config
-    given = with_nones(_sections(given or {}, "settings"))
+    given = with_nones(_sections(given or {}, "given"))
     base_name, of_file = read_config(config)
     asked = _asked_method(method, config, of_file, given)
     dataset, given = _asked_data(dataset, config, of_file, given)
@@ -348,9 +349,16 @@ def read_config(config: str | None) -> tuple[str | None, Values]:
 
 
 def _sections(values: Mapping[str, Any], where: str) -> Values:
-    for section, fields in values.items():
-        if not isinstance(fields, Mapping):
-            raise UsageError(
-                f"{where}: {section} = {fields!r} stands outside a section; put it in one, such as [train]"
-            )
-    return {section: dict(fields) for section, fields in values.items()}
+    """Sections of settings; one setting alone may stand as `train.lr`, the way the command line has it."""
+    found: Values = {}
+    for place, value in values.items():
+        section, dot, name = str(place).partition(".")
+        if not dot and not isinstance(value, Mapping):
+            told = f"{where}: {place} = {value!r} stands outside a section"
+            raise UsageError(f"{told}; put it in one, such as [train], or write it as train.{place}")
+        for field, own in ({name: value} if dot else value).items():
+            held = found.setdefault(section, {}).setdefault(field, own)
+            if held is not own and held != own:
+                raise UsageError(f"{section}.{field} is given twice, as {held} and as {own}: give it once")
+        found.setdefault(section, {})
+    return found
