@@ -529,6 +529,8 @@ MISTAKES = [
     (["train", "digits@20", "--learning-rate", ".1"], 2, "--learning-rate: type --set train.lr=.1\n"),
     (["train", "digits@20", "--iterations", "9"], 2, "--iterations: type --steps 9\n"),
     (["settings", "--policy", "a b"], 2, "--policy: type --set 'augment.policy=a b'\n"),
+    (["train", "digits@20", "--net", "resnet18"], 2, "--net: type --set net.name=resnet18\n"),
+    (["train", "digits@20", "--net"], 2, "--net: type --set net.name=NAME\n"),
     (["evaluate", "nowhere", "--lr", "1"], 2, "No such option: --lr"),  # it takes no --set
     (["predict", "--unlabeled", "nowhere"], 2, "holds no run"),
     (["predict", "--unlabeled", "nowhere", "."], 2, "leave one of them out"),

@@ -57,6 +57,8 @@ def as_setting(error: Any, arguments: Sequence[str]) -> str | None:
         for section, hints in sections.items()
         if name in hints and _takes(hints[name], value)
     ]
+    if "name" in sections.get(name, ()):  # --net resnet18
+        assigned = [f"{name}.name={'NAME' if value is None else value}"]
     told = [f"--set {shlex.quote(text)}" for text in assigned]
     return f"{option}: type {' or '.join(told)}" if told else None
 
