@@ -593,3 +593,9 @@ def test_numbers_and_truths_beside_a_gap_keep_their_type(one):
     assert codes.tolist() == ([0, -1, 1] if one is not True else [1, -1, 0])
     assert classes.dtype == (bool if one is True else np.int64)
     assert set(classes.tolist()) == {one, other}
+
+
+@pytest.mark.parametrize("make", [np.zeros, torch.zeros])
+def test_arrays_of_several_sizes_are_told_what_to_give(make):
+    with pytest.raises(ValueError, match=r"arrays of several sizes; .* Image\.fromarray"):
+        tiny().fit([make((20, 20)), make((20, 30))], [0, 1])

@@ -68,7 +68,7 @@ def hold(made: Any, where: str) -> None:
             continue  # a default that is plain
         value = plain(given)
         again = plain(convert(hint, value, f"{where}.{name}"))
-        if again != value:
+        if again != value and again == again:  # not a number: the rules refuse it
             raise UsageError(f"{where}.{name} = {value!r}: it would be read again as {again!r}; give that")
 
 

@@ -105,6 +105,57 @@ def test_a_misspelt_name_within_labeled_is_no_class(tmp_path):
         read_layout(tmp_path)
 
 
+def test_labeled_does_not_hide_a_class_folder_of_the_same_name(tmp_path):
+    put(tmp_path, "cat/1.png", "cat/2.png", "dog/3.png", "unlabeled/4.png")
+    put(tmp_path, "labeled/cat/5.png", "labeled/dog/6.png")
+    with pytest.raises(
+        UsageError, match="cat and .*labeled/cat are the same class: move the 2 pictures of the one into"
+    ):
+        read_layout(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "inside", ["labeled/cat labeled/dog unlabeled", "labeled/cat labeled/dog", "train/cat train/dog"]
+)
+def test_of_the_folder_above_the_one_below_is_meant(tmp_path, inside):
+    put(tmp_path / "photos", *(f"{name}/{number}.png" for number, name in enumerate(inside.split())))
+    with pytest.raises(UsageError, match=f"if {tmp_path}/photos is the folder of pictures, type that"):
+        read_layout(tmp_path)
+    assert read_layout(tmp_path / "photos").classes == ("cat", "dog")
+
+
+def test_a_folder_of_runs_beside_the_classes_is_none(tmp_path):
+    put(tmp_path, *(f"{name}/{number}.png" for name in ("a", "b") for number in range(6)))
+    (tmp_path / "runs" / "x").mkdir(parents=True)
+    (tmp_path / "runs" / "x" / "recipe.json").write_text("{}")
+    assert read_layout(tmp_path, strict=True).classes == ("a", "b")
+    (tmp_path / "c").mkdir()
+    with pytest.raises(UsageError, match="c: no pictures in it; the class would be left out"):
+        read_layout(tmp_path, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('path,label\n1.png,a\n2.png,"b\n3.png,b\n4.png,a\n', 3),  # to the end of the file
+        ('path,label\n1.png,a\n2.png,"b\n3.png,b"\n4.png,a\n', 3),  # to another one
+        ('1.png,a\n"2.png"x,b\n', 2),
+    ],
+)
+def test_a_quotation_mark_too_many_is_told_by_its_line(tmp_path, text, line):
+    put(tmp_path / "all", "1.png", "2.png", "3.png", "4.png")
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(UsageError, match=rf"t\.csv: line {line} has a quotation mark too many or too few"):
+        read_layout(tmp_path / "all", tmp_path / "t.csv")
+
+
+def test_a_table_whose_rows_have_no_label_is_told_how_they_are_written(tmp_path):
+    put(tmp_path / "all", "1.png", "2.png")
+    (tmp_path / "t.csv").write_text("1.png\n2.png\n")
+    with pytest.raises(UsageError, match=r"t\.csv: no row of it has a label; .* behind a comma"):
+        read_layout(tmp_path / "all", tmp_path / "t.csv")
+
+
 @pytest.mark.parametrize("name", ["Labels", "label", "lables", "annotated"])
 def test_a_folder_of_classes_that_is_the_only_one_is_told_its_name(tmp_path, name):
     put(tmp_path, f"{name}/cat/1.png", f"{name}/dog/2.png", "unlabeled/3.png")

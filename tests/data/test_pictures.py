@@ -268,3 +268,18 @@ def test_a_broken_test_picture_takes_its_own_pixels_and_label_with_it(tested):
     assert images.left_out == (whole.tested[1],)
     assert torch.equal(images.test_x, whole.test_x[kept])
     assert torch.equal(images.test_y, whole.test_y[kept])
+
+
+@pytest.mark.parametrize(("size", "told"), [((160, 32), True), ((32, 160), True), ((48, 32), False), ((32, 32), False)])
+@pytest.mark.parametrize("slot", [32, 48])
+def test_pictures_of_which_a_square_is_little_are_told_of(tmp_path, size, told, slot):
+    for number in range(4):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", size, (60 * number, 0, 0)).save(path)
+    notes = load_pictures(tmp_path, side=32, slot=slot, channels=3, quiet=True).notes
+    said = [note for note in notes if "the square in their middle alone" in note]
+    assert len(said) == told
+    if told:
+        assert "most pictures are 5.0 times as long one way as the other" in said[0]
+        assert ("the views and the test see" in said[0]) == (slot == 32)

@@ -211,7 +211,7 @@ def test_who_labels_more_is_told_where_and_what_to_type_then(tmp_path):
     run = run_in(folder, typed)
     told = after_labelling(run)
     assert told.startswith(
-        "Label some: move the first of them, not copy, into labeled/CLASS/, then type maxmatch train "
+        f"Label some: move the first of them, not copy, into {folder}/labeled/CLASS/, then type maxmatch train "
     )
     again = shlex.split(told.partition("then type ")[2])
     assert again[2] == str(folder)
@@ -226,6 +226,21 @@ def test_who_labels_more_is_told_where_and_what_to_type_then(tmp_path):
     assert after_labelling(run_of()) is None
     (folder / "00000.tar").write_bytes(b"")
     assert "that these tar files were made of, pack those anew by maxmatch data shard" in after_labelling(run)
+
+
+@pytest.mark.parametrize(
+    ("labelled", "wanted"),
+    [("labelled/a labelled/b", "labelled/CLASS/"), ("train/a train/b", "train/CLASS/"), ("a b", "CLASS/")],
+)
+def test_more_labels_go_where_the_others_are(tmp_path, labelled, wanted):
+    """In labeled/, made for them beside class folders, they would hide those."""
+    folder = tmp_path / "photos"
+    for number, place in enumerate([*labelled.split(), *labelled.split(), "unlabeled"]):
+        (folder / place).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (48, 40), (30 * number, 0, 0)).save(folder / place / f"{number}.png")
+    assert f"not copy, into {folder}/{wanted}, then type" in after_labelling(run_in(folder, {"train": {"steps": 30}}))
+    hidden = after_labelling(run_in(folder, {"train": {"steps": 30}, "data": {"labels": 2}}))
+    assert hidden == "Their labels are in the folder already: it was asked to show some of them alone"
 
 
 def test_labels_alone_are_advised_what_a_folder_is_trained_with(tmp_path):

@@ -202,10 +202,26 @@ def test_unreadable_recipes_are_one_line(tmp_path):
             read_values(tmp_path / name)
     with pytest.raises(UsageError, match="No such file"):
         read_values(tmp_path / "none.toml")
+    (tmp_path / "x.json").write_text('{"train": {"lr": 0.1, "lr": 0.2}}')
+    with pytest.raises(UsageError, match="lr is given twice, as 0.1 and as 0.2: give it once"):
+        read_values(tmp_path / "x.json")
     with pytest.raises(UsageError, match="did you mean 'digits'"):
         compose(config="digit")
     with pytest.raises(UsageError, match="did you mean 'digits'"):
         compose("digit")
+
+
+def test_a_recipe_may_begin_with_the_mark_that_some_editors_write(tmp_path):
+    (tmp_path / "x.toml").write_bytes(b"\xef\xbb\xbf[train]\r\nlr = 0.1\r\n")
+    (tmp_path / "x.json").write_bytes(b'\xef\xbb\xbf{"train": {"lr": 0.1}}')
+    for name in ("x.toml", "x.json"):
+        assert compose("digits", config=tmp_path / name).train.lr == 0.1
+
+
+def test_what_is_no_number_is_told_what_is_wanted(tmp_path):
+    (tmp_path / "x.toml").write_text("[train]\nlr = nan\n")
+    with pytest.raises(UsageError, match="train.lr = nan: it must be"):
+        compose("digits", config=tmp_path / "x.toml")
 
 
 def test_the_paper_s_settings_for_each_data_set():

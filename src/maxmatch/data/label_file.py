@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from maxmatch.data.folder import is_picture
 from maxmatch.errors import UsageError
@@ -81,7 +82,7 @@ def read_rows(label_file: Path) -> list[tuple[str, str]]:
             if said := re.fullmatch(r'"?sep=(.)"?[,;\t]*', first.strip("\r\n")):  # Excel's own, above the table
                 mark = said[1]
                 file.readline()
-            lines = list(csv.reader(file, delimiter=mark))
+            lines = _lines(label_file, csv.reader(file, delimiter=mark, strict=True))
     except FileNotFoundError:
         raise UsageError(f"{label_file}: there is no such file; a CSV file of path,label is wanted") from None
     except (OSError, csv.Error) as error:
@@ -100,6 +101,22 @@ def read_rows(label_file: Path) -> list[tuple[str, str]]:
     if not rows:
         raise UsageError(f"{label_file}: no rows in it; path,label is wanted")
     return rows
+
+
+def _lines(label_file: Path, reader: Any) -> list[list[str]]:
+    """All lines, none of whose cells but paths goes on over the next: a quotation mark too many swallows the rest."""
+    lines: list[list[str]] = []
+    begins = 1
+    try:
+        for line in reader:
+            if any("\n" in cell or "\r" in cell for cell in line[1:]):
+                raise csv.Error("a cell goes on over the next line")
+            lines.append(line)
+            begins = reader.line_num + 1
+    except csv.Error as error:
+        what = f"line {begins} has a quotation mark too many or too few ({error})"
+        raise UsageError(f"{label_file}: {what}; mend that line") from None
+    return lines
 
 
 def _columns(label_file: Path, head: list[str]) -> tuple[int, int] | None:

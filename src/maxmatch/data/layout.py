@@ -117,6 +117,9 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     names = sorted({label for label in found.values() if label})
     if len(names) < 2 and not labels:
         return _without_labels(root, tests_at)
+    if not names and label_file is not None:
+        wanted = "in the second column, behind a comma, or in one that its first line calls label"
+        raise UsageError(f"{label_file}: no row of it has a label; the label is wanted {wanted}")
     if not names:
         raise UsageError(
             f"{root}: no picture has a label; put some into labeled/CLASS/, or name them in a CSV file: --labels FILE"
@@ -154,6 +157,15 @@ def _without_labels(root: Path, tests_at: Sequence[str]) -> Listing:
     return Listing(root, (), files, (-1,) * len(files), (), ())
 
 
+def place_of_labels(root: Path) -> str:
+    """Where in a folder of pictures those of a class belong, by what it has already."""
+    tops = sorted(_folders(root)) if root.is_dir() else []
+    parts = [*_called(tops, LABELLED), *_called(tops, TRAIN)]
+    if not parts and any(name.casefold() not in RESERVED and find_pictures(root / name) for name in tops):
+        return f"{root}/CLASS/"
+    return f"{root}/{parts[0] if parts else LABELLED[0]}/CLASS/"
+
+
 def _of_shards(root: Path) -> Listing:
     """The listing that the shards were made from; labels and who is in the test stand in them."""
     shards = open_shards(root)
@@ -174,8 +186,13 @@ def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, 
     if parts:
         found = _within(root, parts, notes)
         unused = [] if parts == _called(tops, TRAIN) else _called(tops, TRAIN)
+        here = {_composed(path.split("/")[1]) for path in found}
         for name in classes + unused:
             if count := len(find_pictures(root / name)):
+                if _composed(name) in here:
+                    both = f"{root / name} and {root / parts[0] / name} are the same class"
+                    what = counted(count, "picture", "pictures")
+                    raise UsageError(f"{both}: move the {what} of the one into the other")
                 told_of = f"{counted(count, 'picture that is', 'pictures that are')} not in {parts[0]}/; left out"
                 notes.append(f"{root / name}: {told_of} (without labels they belong into unlabeled/)")
         _note_loose(root, notes)
@@ -237,6 +254,8 @@ def _refuse_alike(place: Path, found: dict[str, str]) -> None:
 def _holds_the_classes(place: Path) -> str:
     """What to type where the only class is a folder of classes, whatever it is called."""
     inside = [name for name in sorted(_folders(place)) if find_pictures(place / name)]
+    if _called(inside, (*LABELLED, *TRAIN, *UNLABELLED)):
+        return f"; if {place} is the folder of pictures, type that"
     return f"; if they are {listed(inside, 2)}, call {place.name}/ labeled/" if len(inside) > 1 else ""
 
 
@@ -258,7 +277,7 @@ def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict
     found: dict[str, str] = {}
     for name in sorted(classes):
         here = {f"{name}/{path}": _composed(name) for path in find_pictures(folder / name)}
-        if not here:
+        if not here and not any((folder / name).glob("*/recipe.json")):  # but a folder of runs is none
             notes.append(f"{folder / name}: no pictures in it; the class is left out")
         found |= here
     _note_loose(folder, notes)

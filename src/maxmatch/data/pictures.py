@@ -17,6 +17,7 @@ from maxmatch.data.layout import Listing, read_layout
 from maxmatch.errors import FEW, UsageError, UserError, counted, listed, tell
 from maxmatch.progress import Bar
 
+LONG = 2.0  # times as long as wide
 LOOKED_AT = 200_000  # more pictures than that are not tried before they are streamed; broken ones are then grey
 SAMPLE = 200  # so many pictures are looked at to choose a size
 GREYS = ("1", "L", "I", "F", "I;16", "I;16B", "I;16L")
@@ -33,6 +34,7 @@ class Look:
     short_side: int
     same_size: bool
     grey: bool
+    elongation: float = 1.0  # how many times as long as they are wide, or as wide as they are long
 
 
 def look_at(listing: Listing) -> Look:
@@ -49,7 +51,19 @@ def look_at(listing: Listing) -> Look:
     if not sizes:
         raise UserError(f"{listing.root}: none of {len(names)} pictures can be read ({listed(names, 3)})")
     side = int(statistics.median(min(size) for size in sizes))
-    return Look(len(listing.files), len(listing.classes), side, len(set(sizes)) == 1, modes <= set(GREYS))
+    long = statistics.median(max(size) / min(size) for size in sizes)
+    return Look(len(listing.files), len(listing.classes), side, len(set(sizes)) == 1, modes <= set(GREYS), long)
+
+
+def _cut_away(listing: Listing, fitted: bool) -> list[str]:
+    """What is said of long pictures, of which a square is a small part."""
+    look = look_at(listing)
+    if look.elongation <= LONG:
+        return []
+    who = "the views and the test see" if fitted else "the test sees"
+    what = f"most pictures are {look.elongation:.1f} times as long one way as the other"
+    mend = "if what counts lies elsewhere, cut or squeeze them into squares first"
+    return [f"{listing.root}: {what}, and {who} the square in their middle alone; {mend}"]
 
 
 def load_pictures(
@@ -125,7 +139,7 @@ def load_pictures(
         files=train,
         digest=listing.sha256(),
         test_digest=listing.test_sha256() if has_test else None,
-        notes=listing.notes,
+        notes=(*listing.notes, *_cut_away(listing, fitted)),
         left_out=gone,
         tested=listing.test_files if has_test else (),
     )

@@ -96,6 +96,8 @@ def checked(data: Any, kind: Kind) -> Any:
     """Pictures as an array of finite numbers, or files as a list; rows are scikit-learn's to check."""
     if kind == "files":
         return list(data)
+    if isinstance(data, list | tuple) and kind == "images" and len({tuple(np.shape(item)) for item in data}) > 1:
+        raise ValueError("X: arrays of several sizes; give arrays of one, or pictures of any, Image.fromarray(x)")
     if isinstance(data, list | tuple) and len(data) and isinstance(data[0], Tensor):
         data = torch.stack(list(data))
     if isinstance(data, Tensor):

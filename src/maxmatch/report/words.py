@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from maxmatch.data.layout import place_of_labels
 from maxmatch.data.shards import is_sharded
 from maxmatch.errors import UserError, listed
 from maxmatch.methods import PRETRAINING
@@ -127,7 +128,9 @@ def after_labelling(run: RunFolder) -> str | None:
     data = run.recipe.data
     if data.name != "folder" or data.path is None:
         return None
-    how = "move the first of them, not copy, into labeled/CLASS/"
+    if data.labels != "all":
+        return "Their labels are in the folder already: it was asked to show some of them alone"
+    how = f"move the first of them, not copy, into {place_of_labels(Path(data.path))}"
     if data.label_file is not None:
         how = "add rows to the table"
     elif is_sharded(Path(data.path)):

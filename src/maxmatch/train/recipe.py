@@ -307,8 +307,8 @@ class Recipe:
 def read_values(path: Path) -> dict[str, Any]:
     """The plain values of a recipe file, JSON or TOML by its ending."""
     try:
-        text = path.read_text()
-        values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        text = path.read_text(encoding="utf-8-sig")
+        values = json.loads(text, object_pairs_hook=_once) if path.suffix == ".json" else tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; give a recipe file in TOML or JSON") from None
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -316,6 +316,15 @@ def read_values(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise UsageError(f"{path} is not a recipe: sections such as [train] are wanted")
     return with_nones(values)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object as a dict, where no name stands twice."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if found.setdefault(name, value) is not value:
+            raise UsageError(f"{name} is given twice, as {found[name]} and as {value}: give it once")
+    return found
 
 
 def with_nones(values: Mapping[str, Any]) -> dict[str, Any]:
