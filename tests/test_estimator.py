@@ -487,6 +487,7 @@ def test_a_run_without_a_length_has_800_steps_unless_epochs_are_given(side):
         return train.steps, train.epochs
 
     assert lengths() == lengths(steps=None) == lengths(steps=800) == (800, None)
+    assert lengths(settings={"train.epochs": None}) == lengths(settings={"train.epochs": "unset"}) == (800, None)
     assert lengths(settings={"train.epochs": 3})[1] == 3
     with pytest.raises(UserError, match="train.steps = 5 and train.epochs = 3"):
         lengths(steps=5, settings={"train.epochs": 3})

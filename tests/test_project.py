@@ -49,7 +49,7 @@ def test_the_python_example_of_the_readme_runs(tmp_path, monkeypatch):
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
     monkeypatch.chdir(tmp_path)
     exec(code.replace('"steps": 800', '"steps": 2'), {})
-    assert (tmp_path / "runs" / "b" / "result.json").exists()
+    assert (tmp_path / "runs" / "c" / "result.json").exists()
 
 
 def test_public_names_are_there_and_only_those():

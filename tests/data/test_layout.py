@@ -112,6 +112,12 @@ def test_labeled_does_not_hide_a_class_folder_of_the_same_name(tmp_path):
         UsageError, match="cat and .*labeled/cat are the same class: move the 2 pictures of the one into"
     ):
         read_layout(tmp_path)
+    assert len(read_layout(tmp_path, labels=False).files) == 3
+    (tmp_path / "cat").rename(tmp_path / ".cat")
+    (tmp_path / "labelled").mkdir()
+    (tmp_path / "labeled" / "dog").rename(tmp_path / "labelled" / "dog")
+    with pytest.raises(UsageError, match="dog and .*labelled/dog are the same class"):
+        read_layout(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +145,9 @@ def test_a_folder_of_runs_beside_the_classes_is_none(tmp_path):
     [
         ('path,label\n1.png,a\n2.png,"b\n3.png,b\n4.png,a\n', 3),  # to the end of the file
         ('path,label\n1.png,a\n2.png,"b\n3.png,b"\n4.png,a\n', 3),  # to another one
-        ('1.png,a\n"2.png"x,b\n', 2),
+        ('1.png,a\n2.png,b\n4.png,"a\n', 3),
+        ('sep=,\n1.png,a\n"2.png,b\n3.png,b\n4.png,a\n', 3),
+        ('note,label,path\n"two\nlines",a,1.png\n,"b\n,b,3.png\n', 4),
     ],
 )
 def test_a_quotation_mark_too_many_is_told_by_its_line(tmp_path, text, line):
@@ -147,6 +155,12 @@ def test_a_quotation_mark_too_many_is_told_by_its_line(tmp_path, text, line):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(UsageError, match=rf"t\.csv: line {line} has a quotation mark too many or too few"):
         read_layout(tmp_path / "all", tmp_path / "t.csv")
+
+
+def test_quotation_marks_that_are_no_fault_are_none(tmp_path):
+    put(tmp_path / "all", "1.png", "2.png", "a\nb.png")
+    (tmp_path / "t.csv").write_text('path,label,note\n"1.png" ,"a","two\nlines"\n2.png,"b"\n"a\nb.png",b,\n')
+    assert {*labels_of(read_layout(tmp_path / "all", tmp_path / "t.csv")).values()} == {"a", "b"}
 
 
 def test_a_table_whose_rows_have_no_label_is_told_how_they_are_written(tmp_path):

@@ -283,3 +283,16 @@ def test_pictures_of_which_a_square_is_little_are_told_of(tmp_path, size, told, 
     if told:
         assert "most pictures are 5.0 times as long one way as the other" in said[0]
         assert ("the views and the test see" in said[0]) == (slot == 32)
+
+
+def test_a_look_that_finds_nothing_ends_no_run(tmp_path):
+    """Streamed pictures are not looked at again where a run goes on."""
+    for number in range(12):
+        path = tmp_path / "ab"[number % 2] / f"{number}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.new("RGB", (8, 8), (20 * number, 0, 0)).save(path)
+    files = load_pictures(tmp_path, side=8, slot=8, channels=3, quiet=True).files.names
+    for name in files:
+        (tmp_path / name).write_bytes(f"no picture {name}".encode())
+    images = load_pictures(tmp_path, side=8, slot=8, channels=3, resident=False, left_out=(), quiet=True)
+    assert not any("square" in note for note in images.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shlex
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -239,8 +240,11 @@ def test_more_labels_go_where_the_others_are(tmp_path, labelled, wanted):
         (folder / place).mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (48, 40), (30 * number, 0, 0)).save(folder / place / f"{number}.png")
     assert f"not copy, into {folder}/{wanted}, then type" in after_labelling(run_in(folder, {"train": {"steps": 30}}))
-    hidden = after_labelling(run_in(folder, {"train": {"steps": 30}, "data": {"labels": 2}}))
-    assert hidden == "Their labels are in the folder already: it was asked to show some of them alone"
+    typed = {"train": {"steps": 30}, "data": {"labels": 2}}
+    assert f"not copy, into {folder}/{wanted}, then type" in after_labelling(run_in(folder, typed))
+    shutil.rmtree(folder / "unlabeled")
+    hidden = "Their labels are in the folder already: it was asked to show some of them alone"
+    assert after_labelling(run_in(folder, typed)) == hidden
 
 
 def test_labels_alone_are_advised_what_a_folder_is_trained_with(tmp_path):

@@ -203,7 +203,7 @@ def test_unreadable_recipes_are_one_line(tmp_path):
     with pytest.raises(UsageError, match="No such file"):
         read_values(tmp_path / "none.toml")
     (tmp_path / "x.json").write_text('{"train": {"lr": 0.1, "lr": 0.2}}')
-    with pytest.raises(UsageError, match="lr is given twice, as 0.1 and as 0.2: give it once"):
+    with pytest.raises(UsageError, match=r"x\.json: lr is given twice, as 0.1 and as 0.2: give it once"):
         read_values(tmp_path / "x.json")
     with pytest.raises(UsageError, match="did you mean 'digits'"):
         compose(config="digit")
@@ -282,6 +282,14 @@ def test_a_net_without_batchnorm_has_a_learning_rate_that_it_survives_and_a_type
     assert compose("digits", given=plain).train.lr < compose("digits").train.lr
     assert compose("digits", given={**plain, "train": {"lr": 0.7}}).train.lr == 0.7
     assert compose("cifar10", given=plain).train.lr == compose("cifar10").train.lr
+
+
+def test_data_named_in_a_section_are_read_as_a_word_too(tmp_path):
+    (tmp_path / "x.toml").write_text('[data]\nname = "cifar10@40"\n')
+    for recipe in (
+        compose(given={"data": {"name": "cifar10@40"}}), compose(config=tmp_path / "x.toml"),
+    ):  # fmt: skip
+        assert (recipe.data.name, recipe.data.labels) == ("cifar10", 40)
 
 
 def test_a_setting_may_be_given_by_its_place():

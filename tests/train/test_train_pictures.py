@@ -461,13 +461,15 @@ def test_a_folder_by_its_bare_name_and_in_python(photos, monkeypatch):
         compose("photo")
 
 
-def test_a_folder_that_is_called_as_a_data_set_is_one_by_its_path(photos, tmp_path, monkeypatch):
+def test_a_folder_that_is_called_as_a_data_set_is_one_by_its_path(photos, tmp_path, monkeypatch, capsys):
     shutil.copytree(photos, tmp_path / "digits")
     monkeypatch.chdir(tmp_path)
     assert read_data("digits") == ("digits", None, None)
     assert read_data("digits@40") == ("digits", None, "40")
     assert read_data("./digits@40") == ("folder", str(tmp_path / "digits"), "40")
     assert compose("digits").data.name == "digits"
+    assert run(["settings", "digits@40"]) == 0
+    assert "digits is the data set of that name; the folder beside is ./digits" in capsys.readouterr().err
     assert compose("./digits").data.name == compose(Path("digits")).data.name == "folder"
 
 

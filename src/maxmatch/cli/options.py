@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from maxmatch.errors import UsageError
+from maxmatch.errors import UsageError, tell
 from maxmatch.methods import METHODS, canonical
 from maxmatch.settings import parse_assignment
 from maxmatch.train.data_word import read_data
@@ -110,7 +110,10 @@ def given(data: str | None, sets: list[str] | None, **flags: Any) -> dict[str, d
     typed: list[tuple[str, str, Any]] = [parse_assignment(text) for text in sets or []]
     typed += [(*FLAGS[name], value) for name, value in flags.items() if value is not None]
     if data is not None:
-        typed += [("data", name, value) for name, value in read_data(data).settings.items()]
+        word = read_data(data)
+        if word.path is None and Path(word.name).is_dir():
+            tell(f"{word.name} is the data set of that name; the folder beside is ./{word.name}")
+        typed += [("data", name, value) for name, value in word.settings.items()]
     found: dict[str, dict[str, Any]] = {}
     for section, name, value in typed:
         if (section, name) == ("method", "name"):

@@ -12,7 +12,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp",
 # Pictures as well. Where Pillow can't read them they are named and left out like broken ones, not passed over.
 KNOWN = SUFFIXES | {
     ".heic", ".heif", ".avif", ".jxl", ".jp2", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".raf", ".orf",
-    ".nrw", ".rw2", ".pef", ".srw", ".3fr", ".erf", ".kdc", ".mrw", ".x3f", ".psd", ".tga", ".ppm", ".pgm", ".pnm",
+    ".nrw", ".rw2", ".pef", ".srw", ".3fr", ".erf", ".kdc", ".mrw", ".x3f",
 }  # fmt: skip
 
 KEPT_BESIDE = frozenset({"@eaDir", "#recycle", "__MACOSX"})  # thumbnails and a bin by Synology, what macOS archives

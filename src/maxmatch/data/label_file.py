@@ -78,23 +78,26 @@ def read_rows(label_file: Path) -> list[tuple[str, str]]:
         with open(label_file, newline="", encoding="utf-8-sig", errors="surrogateescape") as file:
             first = file.readline()
             file.seek(0)
-            mark = next((mark for mark in ",;\t" if mark in first), ",")
+            mark, above = next((mark for mark in ",;\t" if mark in first), ","), 0
             if said := re.fullmatch(r'"?sep=(.)"?[,;\t]*', first.strip("\r\n")):  # Excel's own, above the table
-                mark = said[1]
+                mark, above = said[1], 1
                 file.readline()
-            lines = _lines(label_file, csv.reader(file, delimiter=mark, strict=True))
+            lines = list(_numbered(csv.reader(file, delimiter=mark), above))
     except FileNotFoundError:
         raise UsageError(f"{label_file}: there is no such file; a CSV file of path,label is wanted") from None
     except (OSError, csv.Error) as error:
         raise UsageError(f"{label_file}: can't be read as CSV ({error}); two columns are wanted: path,label") from None
-    if any("\0" in cell for line in lines for cell in line):
+    if any("\0" in cell for _, line in lines for cell in line):
         raise UsageError(f"{label_file}: it is no CSV in UTF-8, as UTF-16 and spreadsheets are none; save it so")
-    lines = [line for line in lines if any(cell.strip() for cell in line)]
-    place = _columns(label_file, [cell.strip().lower() for cell in lines[0]]) if lines else None
+    lines = [(number, line) for number, line in lines if any(cell.strip() for cell in line)]
+    place = _columns(label_file, [cell.strip().lower() for cell in lines[0][1]]) if lines else None
     lines, (name_at, label_at) = (lines, (0, 1)) if place is None else (lines[1:], place)
     rows = []
-    for line in lines:
-        path, label = (line[at].strip() if len(line) > at else "" for at in (name_at, label_at))
+    for number, line in lines:
+        path, label = (line[at] if len(line) > at else "" for at in (name_at, label_at))
+        if re.search("[\r\n]", label) or (re.search("[\r\n]", path) and mark in path):  # it swallowed other lines
+            raise UsageError(f"{label_file}: line {number} has a quotation mark too many or too few; mend that line")
+        path, label = path.strip(), label.strip()
         if not is_text(label):
             raise other_encoding(label_file, label)
         rows.append((path, label))
@@ -103,20 +106,12 @@ def read_rows(label_file: Path) -> list[tuple[str, str]]:
     return rows
 
 
-def _lines(label_file: Path, reader: Any) -> list[list[str]]:
-    """All lines, none of whose cells but paths goes on over the next: a quotation mark too many swallows the rest."""
-    lines: list[list[str]] = []
-    begins = 1
-    try:
-        for line in reader:
-            if any("\n" in cell or "\r" in cell for cell in line[1:]):
-                raise csv.Error("a cell goes on over the next line")
-            lines.append(line)
-            begins = reader.line_num + 1
-    except csv.Error as error:
-        what = f"line {begins} has a quotation mark too many or too few ({error})"
-        raise UsageError(f"{label_file}: {what}; mend that line") from None
-    return lines
+def _numbered(reader: Any, above: int) -> Iterator[tuple[int, list[str]]]:
+    """Each row with the number of the line that it begins on, where so many stand above."""
+    begins = above + 1
+    for row in reader:
+        yield begins, row
+        begins = above + reader.line_num + 1
 
 
 def _columns(label_file: Path, head: list[str]) -> tuple[int, int] | None:

@@ -101,7 +101,10 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
     tests_at = _called(tops, TEST)
     if labels and label_file is None:
         _refuse_mistaken(root, tops)
-    found = _by_folders(root, tops, notes) if label_file is None else _by_csv(root, label_file, tests_at, notes, hints)
+    if label_file is None:
+        found = _by_folders(root, tops, notes, labels)
+    else:
+        found = _by_csv(root, label_file, tests_at, notes, hints)
     gone = find_broken_links(root)
     if gone:
         notes.append(f"{root}: {len(gone)} links lead nowhere ({listed(gone, 3)}); left out")
@@ -157,6 +160,11 @@ def _without_labels(root: Path, tests_at: Sequence[str]) -> Listing:
     return Listing(root, (), files, (-1,) * len(files), (), ())
 
 
+def has_unlabelled(root: Path) -> bool:
+    """Whether a folder of pictures has a part for those without a label, or is none of classes: tar files."""
+    return not root.is_dir() or is_sharded(root) or bool(_called(_folders(root), UNLABELLED))
+
+
 def place_of_labels(root: Path) -> str:
     """Where in a folder of pictures those of a class belong, by what it has already."""
     tops = sorted(_folders(root)) if root.is_dir() else []
@@ -179,18 +187,18 @@ def _of_shards(root: Path) -> Listing:
     return Listing(root, classes, files, labels, test_files, test_labels, (), shards)
 
 
-def _by_folders(root: Path, tops: Sequence[str], notes: list[str]) -> dict[str, str]:
+def _by_folders(root: Path, tops: Sequence[str], notes: list[str], labels: bool) -> dict[str, str]:
     """Labelled pictures from labeled/, else from train/, else from class folders; unlabelled ones beside them."""
     classes = [name for name in tops if name.casefold() not in RESERVED]
     parts = _called(tops, LABELLED) or _called(tops, TRAIN)
     if parts:
         found = _within(root, parts, notes)
         unused = [] if parts == _called(tops, TRAIN) else _called(tops, TRAIN)
-        here = {_composed(path.split("/")[1]) for path in found}
+        here = {_composed(path.split("/")[1]): path.split("/")[0] for path in found}
         for name in classes + unused:
             if count := len(find_pictures(root / name)):
-                if _composed(name) in here:
-                    both = f"{root / name} and {root / parts[0] / name} are the same class"
+                if labels and _composed(name) in here:
+                    both = f"{root / name} and {root / here[_composed(name)] / name} are the same class"
                     what = counted(count, "picture", "pictures")
                     raise UsageError(f"{both}: move the {what} of the one into the other")
                 told_of = f"{counted(count, 'picture that is', 'pictures that are')} not in {parts[0]}/; left out"

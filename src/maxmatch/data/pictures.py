@@ -57,7 +57,10 @@ def look_at(listing: Listing) -> Look:
 
 def _cut_away(listing: Listing, fitted: bool) -> list[str]:
     """What is said of long pictures, of which a square is a small part."""
-    look = look_at(listing)
+    try:
+        look = look_at(listing)
+    except UserError:  # none opens: that is told where they are read
+        return []
     if look.elongation <= LONG:
         return []
     who = "the views and the test see" if fitted else "the test sees"

@@ -43,7 +43,7 @@ def make_recipe(parameters: Mapping[str, Any], pictures: Pictures, seed: int) ->
     for place, value in settings.items():
         _put(given, _allowed(place), plain_value(value))
     train = given.setdefault("train", {})
-    if "epochs" not in train:
+    if train.get("epochs") in (None, "unset"):
         train.setdefault("steps", STEPS)
     small = max(pictures.shape[1:]) <= SMALL
     device = best_device() if parameters["device"] == "auto" else str(parameters["device"])

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from maxmatch.data.layout import place_of_labels
+from maxmatch.data.layout import has_unlabelled, place_of_labels
 from maxmatch.data.shards import is_sharded
 from maxmatch.errors import UserError, listed
 from maxmatch.methods import PRETRAINING
@@ -128,7 +128,7 @@ def after_labelling(run: RunFolder) -> str | None:
     data = run.recipe.data
     if data.name != "folder" or data.path is None:
         return None
-    if data.labels != "all":
+    if data.labels != "all" and data.label_file is None and not has_unlabelled(Path(data.path)):
         return "Their labels are in the folder already: it was asked to show some of them alone"
     how = f"move the first of them, not copy, into {place_of_labels(Path(data.path))}"
     if data.label_file is not None:

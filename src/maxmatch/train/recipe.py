@@ -313,6 +313,8 @@ def read_values(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path}: {error.strerror}; give a recipe file in TOML or JSON") from None
     except (json.JSONDecodeError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} is not a recipe: {error}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
     if not isinstance(values, dict):
         raise UsageError(f"{path} is not a recipe: sections such as [train] are wanted")
     return with_nones(values)

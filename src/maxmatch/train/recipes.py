@@ -256,8 +256,8 @@ def _asked_data(asked: str | Path | None, config: str | None, of_file: Values, g
         if _number(typed_labels) != _number(said.labels):
             raise UsageError(f"data.labels is given twice, as {said.labels} and as {typed_labels}: give it once")
         given = overlay({"data": {"labels": said.labels}}, given)
-    if said.path is not None:
-        given = overlay(given, {"data": {"name": "folder", "path": said.path}})
+    if said.name != word:  # what the word says, not the word
+        given = overlay(given, {"data": {"name": said.name} | ({} if said.path is None else {"path": said.path})})
     dataset = said.name
     named = of_file.get("data", {}).get("name", dataset)
     if named != dataset and {named, dataset} <= {*DATASETS, "folder"} and len(of_file["data"]) > 1:

@@ -51,7 +51,7 @@ def _check_pictures(data: DataSettings) -> None:
         value = getattr(data, name)
         if value == getattr(type(data)(), name):
             continue
-        if name == "label_file" and Path(value).name.isdecimal():
+        if name == "label_file" and Path(value).name.isdecimal() and data.name != "arrays":
             wanted = f"the number of labels stands behind an @; type {data.name}@{Path(value).name}"
             raise UsageError(f"--labels {Path(value).name}: it takes a file, for a folder of pictures; {wanted}")
         raise UsageError(f"data.{name} = {value}: it is for a folder of pictures; leave it out")
