@@ -202,6 +202,9 @@ def test_unreadable_recipes_are_one_line(tmp_path):
             read_values(tmp_path / name)
     with pytest.raises(UsageError, match="No such file"):
         read_values(tmp_path / "none.toml")
+    (tmp_path / "x.json").write_text('{"train": {"steps": 3}, "train": {"steps": 3}}')
+    with pytest.raises(UsageError, match=r"x\.json: train is given twice"):
+        read_values(tmp_path / "x.json")
     (tmp_path / "x.json").write_text('{"train": {"lr": 0.1, "lr": 0.2}}')
     with pytest.raises(UsageError, match=r"x\.json: lr is given twice, as 0.1 and as 0.2: give it once"):
         read_values(tmp_path / "x.json")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,21 +24,25 @@ from pathlib import Path
 from typing import IO
 
 from maxmatch.data.copies import digest_of, labelled_elsewhere, without_contradictions, without_copies
-from maxmatch.data.folder import find_broken_links, find_pictures, is_hidden, is_picture
+from maxmatch.data.folder import find_broken_links, find_pictures, is_picture
+from maxmatch.data.folder_names import (
+    LABELLED,
+    RESERVED,
+    TEST,
+    TRAIN,
+    UNLABELLED,
+    called,
+    composed,
+    folders,
+    hint_of_classes,
+    refuse_alike,
+    refuse_mistaken,
+)
 from maxmatch.data.label_file import Nothing, inside, is_text, other_encoding, read_rows, says_nothing
 from maxmatch.data.picture_file import opens
 from maxmatch.data.shards import Shards, is_sharded, open_shards
 from maxmatch.errors import UsageError, counted, listed
 
-LABELLED, UNLABELLED, TEST, TRAIN = ("labeled", "labelled"), ("unlabeled", "unlabelled"), ("test", "val"), ("train",)
-RESERVED = (*LABELLED, *UNLABELLED, *TEST, *TRAIN)  # never the names of classes
-# What others call them, and names so long that a misspelt one is no other word. Of the short ones only two swapped
-# letters are known, since nest, vest and brain are classes.
-ELSEWHERE = {"training": "train", "testing": "test", "tests": "test", "valid": "val", "validation": "val"}
-LONG = {**dict.fromkeys(LABELLED, "labeled"), **dict.fromkeys(UNLABELLED, "unlabeled"), "validation": "val"}
-SWAPPED = {f"{w[:i]}{w[i + 1]}{w[i]}{w[i + 2 :]}": w for w in ("test", "train") for i in range(len(w) - 1)}
-SET = re.compile("(train|training|test|testing|val|valid|validation)[ _-]?(set|data|images|imgs|pictures|photos)")
-ALIKE = 0.85  # labled and labeled are, cabled and label are not
 HELD_OUT = 5  # one picture in so many is kept for the test
 
 
@@ -97,10 +100,10 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         return _of_shards(root)
     notes: list[str] = []
     hints: list[str] = []
-    tops = sorted(_folders(root))
-    tests_at = _called(tops, TEST)
+    tops = sorted(folders(root))
+    tests_at = called(tops, TEST)
     if labels and label_file is None:
-        _refuse_mistaken(root, tops)
+        refuse_mistaken(root, tops)
     if label_file is None:
         found = _by_folders(root, tops, notes, labels)
     else:
@@ -112,7 +115,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
         notes.append(f"{root / spare}: left out, since {root / tests_at[0]} is the test")
     tests = _within(root, tests_at[:1], notes)
     if labels:
-        _refuse_alike(root if label_file is None else label_file, {**found, **tests})
+        refuse_alike(root if label_file is None else label_file, {**found, **tests})
     before = {label for label in found.values() if label}
     found, tests = without_contradictions(root, found, notes), without_contradictions(root, tests, notes)
     if lost := sorted(before - {*found.values()}):
@@ -128,7 +131,7 @@ def read_layout(root: Path, label_file: Path | None = None, strict: bool = False
             f"{root}: no picture has a label; put some into labeled/CLASS/, or name them in a CSV file: --labels FILE"
         )
     if len(names) == 1:
-        hint = _holds_the_classes(root / names[0]) if label_file is None and names[0] in tops else ""
+        hint = hint_of_classes(root / names[0]) if label_file is None and names[0] in tops else ""
         raise UsageError(f"{root}: all labels are '{names[0]}'; at least two classes are needed{hint}")
     strangers = sorted({label for label in tests.values() if label not in names})
     if strangers:
@@ -160,20 +163,6 @@ def _without_labels(root: Path, tests_at: Sequence[str]) -> Listing:
     return Listing(root, (), files, (-1,) * len(files), (), ())
 
 
-def has_unlabelled(root: Path) -> bool:
-    """Whether a folder of pictures has a part for those without a label, or is none of classes: tar files."""
-    return not root.is_dir() or is_sharded(root) or bool(_called(_folders(root), UNLABELLED))
-
-
-def place_of_labels(root: Path) -> str:
-    """Where in a folder of pictures those of a class belong, by what it has already."""
-    tops = sorted(_folders(root)) if root.is_dir() else []
-    parts = [*_called(tops, LABELLED), *_called(tops, TRAIN)]
-    if not parts and any(name.casefold() not in RESERVED and find_pictures(root / name) for name in tops):
-        return f"{root}/CLASS/"
-    return f"{root}/{parts[0] if parts else LABELLED[0]}/CLASS/"
-
-
 def _of_shards(root: Path) -> Listing:
     """The listing that the shards were made from; labels and who is in the test stand in them."""
     shards = open_shards(root)
@@ -190,15 +179,15 @@ def _of_shards(root: Path) -> Listing:
 def _by_folders(root: Path, tops: Sequence[str], notes: list[str], labels: bool) -> dict[str, str]:
     """Labelled pictures from labeled/, else from train/, else from class folders; unlabelled ones beside them."""
     classes = [name for name in tops if name.casefold() not in RESERVED]
-    parts = _called(tops, LABELLED) or _called(tops, TRAIN)
+    parts = called(tops, LABELLED) or called(tops, TRAIN)
     if parts:
         found = _within(root, parts, notes)
-        unused = [] if parts == _called(tops, TRAIN) else _called(tops, TRAIN)
-        here = {_composed(path.split("/")[1]): path.split("/")[0] for path in found}
+        unused = [] if parts == called(tops, TRAIN) else called(tops, TRAIN)
+        here = {composed(path.split("/")[1]): path.split("/")[0] for path in found}
         for name in classes + unused:
             if count := len(find_pictures(root / name)):
-                if labels and _composed(name) in here:
-                    both = f"{root / name} and {root / here[_composed(name)] / name} are the same class"
+                if labels and composed(name) in here:
+                    both = f"{root / name} and {root / here[composed(name)] / name} are the same class"
                     what = counted(count, "picture", "pictures")
                     raise UsageError(f"{both}: move the {what} of the one into the other")
                 told_of = f"{counted(count, 'picture that is', 'pictures that are')} not in {parts[0]}/; left out"
@@ -206,69 +195,9 @@ def _by_folders(root: Path, tops: Sequence[str], notes: list[str], labels: bool)
         _note_loose(root, notes)
     else:
         found = _by_class(root, classes, notes)
-    for top in _called(tops, UNLABELLED):
+    for top in called(tops, UNLABELLED):
         found |= {f"{top}/{path}": "" for path in find_pictures(root / top)}
     return found
-
-
-def _called(tops: Sequence[str], names: Sequence[str]) -> list[str]:
-    """The folders that have one of these names, in the order of the names, in capitals or not."""
-    return [top for name in names for top in tops if top.casefold() == name]
-
-
-def _meant(name: str) -> str | None:
-    """What a folder that has none of our names, but another's for it or a misspelt one, is called here."""
-    word = name.casefold()
-    for names in (UNLABELLED, LABELLED):
-        if word.startswith(names):
-            return names[0]
-    if whole := SET.fullmatch(word):  # training_set, test data
-        return ELSEWHERE.get(whole[1], whole[1])
-    near = get_close_matches(word, LONG, 1, cutoff=ALIKE)
-    return ELSEWHERE.get(word) or SWAPPED.get(word) or (LONG[near[0]] if near else None)
-
-
-def _refuse_mistaken(root: Path, tops: Sequence[str]) -> None:
-    """Refuse folders that would become classes and are none, by their names."""
-    for name in tops:
-        if (meant := _meant(name)) and name.casefold() not in RESERVED and find_pictures(root / name):
-            raise UsageError(f"{root / name}: if {meant}/ is meant, call it so; a class can't have that name")
-    for place in (root / top for top in _called(tops, (*LABELLED, *TRAIN, *TEST))):
-        for name in _folders(place):
-            if (name.casefold() in RESERVED or _meant(name)) and find_pictures(place / name):
-                raise UsageError(f"{place / name}: a class can't have that name; call it otherwise, or move it out")
-
-
-def _composed(name: str) -> str:
-    """A name with each accent in its letter: zips of a Mac write it behind, and both are the same name."""
-    return unicodedata.normalize("NFC", name)
-
-
-def _refuse_alike(place: Path, found: dict[str, str]) -> None:
-    """Refuse two classes that differ in capitals or spaces around them alone, but `A` and `a`, or `Co` and `CO`."""
-    firsts: dict[str, str] = {}
-    for path, label in found.items():
-        firsts.setdefault(label, path)
-    seen: dict[str, str] = {}
-    for label in (label for label in firsts if label):
-        word = label.strip()
-        other = seen.setdefault(word.lower() if len(word) > 2 else word, label)
-        if other != label:
-            both = " and ".join(f"'{name}' ({firsts[name]})" for name in (other, label))
-            why = "differ in capitals or spaces alone"
-            raise UsageError(f"{place}: the classes {both} {why}; give both one name, or one of them quite another")
-
-
-def _holds_the_classes(place: Path) -> str:
-    """What to type where the only class is a folder of classes, whatever it is called."""
-    inside = [name for name in sorted(_folders(place)) if find_pictures(place / name)]
-    if _called(inside, (*LABELLED, *TRAIN, *UNLABELLED)):
-        return f"; if {place} is the folder of pictures, type that"
-    return f"; if they are {listed(inside, 2)}, call {place.name}/ labeled/" if len(inside) > 1 else ""
-
-
-def _folders(place: Path) -> list[str]:
-    return [entry.name for entry in os.scandir(place) if entry.is_dir() and not is_hidden(entry.name)]
 
 
 def _within(root: Path, parts: Sequence[str], notes: list[str]) -> dict[str, str]:
@@ -281,10 +210,10 @@ def _within(root: Path, parts: Sequence[str], notes: list[str]) -> dict[str, str
 
 def _by_class(folder: Path, classes: list[str] | None, notes: list[str]) -> dict[str, str]:
     if classes is None:
-        classes = _folders(folder)
+        classes = folders(folder)
     found: dict[str, str] = {}
     for name in sorted(classes):
-        here = {f"{name}/{path}": _composed(name) for path in find_pictures(folder / name)}
+        here = {f"{name}/{path}": composed(name) for path in find_pictures(folder / name)}
         if not here and not any((folder / name).glob("*/recipe.json")):  # but a folder of runs is none
             notes.append(f"{folder / name}: no pictures in it; the class is left out")
         found |= here
@@ -308,14 +237,14 @@ def _by_csv(
     found = {path: "" for path in pictures if path not in tested}
     missing, twice, otherwise, nothing = [], [], [], Nothing(label_file)
     seen: dict[str, str] = {}
-    rows = [(name, _composed(label)) for name, label in read_rows(label_file)]
-    spelt = _one_each((_composed(path), path) for path in found)  # as a table may have it, accents in their letters
+    rows = [(name, composed(label)) for name, label in read_rows(label_file)]
+    spelt = _one_each((composed(path), path) for path in found)  # as a table may have it, accents in their letters
     for name, label in rows:
         path = next((path for path in inside(root, name) if path in found), next(inside(root, name)))
         if path not in found:
-            path = next((spelt[other] for p in inside(root, name) if (other := _composed(p)) in spelt), path)
+            path = next((spelt[other] for p in inside(root, name) if (other := composed(p)) in spelt), path)
         if path not in found and (of_test := next((p for p in inside(root, name) if p in tested), None)):
-            if not says_nothing(label) and label != _composed(of_test.split("/")[1]):
+            if not says_nothing(label) and label != composed(of_test.split("/")[1]):
                 otherwise.append(of_test)
             continue
         if path not in found and not is_text(path):

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from maxmatch.data.layout import has_unlabelled, place_of_labels
+from maxmatch.data.folder_names import has_unlabelled, place_of_labels
 from maxmatch.data.shards import is_sharded
 from maxmatch.errors import UserError, listed
 from maxmatch.methods import PRETRAINING

@@ -324,8 +324,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object as a dict, where no name stands twice."""
     found: dict[str, Any] = {}
     for name, value in pairs:
-        if found.setdefault(name, value) is not value:
+        if name in found:
             raise UsageError(f"{name} is given twice, as {found[name]} and as {value}: give it once")
+        found[name] = value
     return found
 
 
